@@ -104,7 +104,7 @@ endef
 
 apt:
 	@if [ "$(MAKECMDGOALS)" = simulated ]; then exit 0; fi
-	$(call INSTALL,$$(sed 's/\#.*//' apt-packages.txt))
+	$(call INSTALL,$$(sed 's/\#.*//' requirements/apt-packages))
 
 # Programs to try, which nothing here needs.
 rdma-tools:
@@ -115,29 +115,29 @@ rdma-tools:
 	rm -rf .venv
 	$(SYSTEM_PYTHON) -m venv .venv
 
-$(STAMPS)/build-tools: requirements-build.txt | .venv/bin/python
+$(STAMPS)/build-tools: requirements/build.txt | .venv/bin/python
 	@mkdir -p $(STAMPS)
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-build.txt
+	$(PIP) install -q $(PIP_FLAGS) -r requirements/build.txt
 	touch $@
 
-$(STAMPS)/packages: requirements.txt $(STAMPS)/build-tools
-	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements.txt
+$(STAMPS)/packages: requirements/run.txt $(STAMPS)/build-tools
+	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements/run.txt
 	touch $@
 
-$(STAMPS)/dev: requirements-dev.txt requirements-os-ken.txt requirements-sweep.txt $(STAMPS)/packages
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-dev.txt -r requirements-os-ken.txt -r requirements-sweep.txt
+$(STAMPS)/dev: requirements/dev.txt requirements/os-ken.txt requirements/sweep.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements/dev.txt -r requirements/os-ken.txt -r requirements/sweep.txt
 	touch $@
 
-$(STAMPS)/docs: requirements-docs.txt $(STAMPS)/packages
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-docs.txt
+$(STAMPS)/docs: requirements/docs.txt $(STAMPS)/packages
+	$(PIP) install -q $(PIP_FLAGS) -r requirements/docs.txt
 	touch $@
 
-$(STAMPS)/release: requirements-release.txt $(STAMPS)/dev
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-release.txt
+$(STAMPS)/release: requirements/release.txt $(STAMPS)/dev
+	$(PIP) install -q $(PIP_FLAGS) -r requirements/release.txt
 	touch $@
 
-$(STAMPS)/fuzz: requirements-fuzz.txt $(STAMPS)/dev
-	$(PIP) install -q $(PIP_FLAGS) -r requirements-fuzz.txt
+$(STAMPS)/fuzz: requirements/fuzz.txt $(STAMPS)/dev
+	$(PIP) install -q $(PIP_FLAGS) -r requirements/fuzz.txt
 	touch $@
 
 # The command only; the engine is compiled by its own rule below, when its sources change.
@@ -334,8 +334,8 @@ agree: install $(STAMPS)/dev
 AUDIT ?= -s pypi
 audit:
 	@mkdir -p build
-	[ -x build/audit/bin/pip-audit ] || { python3 -m venv build/audit && build/audit/bin/pip install -q $(PIP_FLAGS) -r requirements-audit.txt; }
-	if ! build/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(AUDIT) $(addprefix -r ,$(wildcard requirements*.txt)) 2>build/audit.log; then
+	[ -x build/audit/bin/pip-audit ] || { python3 -m venv build/audit && build/audit/bin/pip install -q $(PIP_FLAGS) -r requirements/audit.txt; }
+	if ! build/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(AUDIT) $(addprefix -r ,$(wildcard requirements/*.txt)) 2>build/audit.log; then
 		if grep -q ConnectionError build/audit.log; then echo "make audit: the service of advisories does not answer: it needs a network that reaches it" >&2; exit 2; fi
 		tail -n 40 build/audit.log >&2; exit 1
 	fi

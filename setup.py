@@ -2,7 +2,7 @@
 
 The engine is compiled where a C compiler and mypyc are at hand; otherwise, or with MRCBED_NO_COMPILE=1, the same source
 runs interpreted: correct, slower. One line beginning with ``mrcbed:`` says which. Dependencies are pinned in
-requirements*.txt, the one place for them, and the version stands in VERSION.
+requirements/*.txt, the one place for them, and the version stands in VERSION.
 
 `make install` sets MRCBED_WITH_RYU=1: it can build Ryu, which no plain `pip install` can any more (docs/how/release.md). Without it the
 package requires os-ken, and Ryu is an extra.
@@ -44,7 +44,7 @@ LOOP = [
 ]
 """What runs with every packet beside the engines, in either world or in a benchmark."""
 RYU = ("ryu", "tinyrpc")
-"""Of requirements.txt, what Ryu alone needs."""
+"""Of requirements/run.txt, what Ryu alone needs."""
 DOCUMENTS = "share/doc/mrcbed"
 """README.md and docs/ of an installed copy (testbed/installation.py): `mrcbed lesson` names pages, jobs that train read them."""
 
@@ -119,11 +119,11 @@ def pins(file: str) -> list[str]:
 
 def requirements() -> tuple[list[str], list[str]]:
     """(what the package needs, what Ryu needs)."""
-    everything = pins("requirements.txt")
+    everything = pins("requirements/run.txt")
     ryu = [pin for pin in everything if pin.partition("==")[0] in RYU]
     if wanted("MRCBED_WITH_RYU"):
         return everything, ryu
-    return [pin for pin in everything if pin not in ryu] + pins("requirements-os-ken.txt"), ryu
+    return [pin for pin in everything if pin not in ryu] + pins("requirements/os-ken.txt"), ryu
 
 
 def shared_files() -> list[tuple[str, list[str]]]:
@@ -147,7 +147,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE", "NOTICE"],
     install_requires=REQUIRED,
-    extras_require={"ryu": FOR_RYU, "sweep": pins("requirements-sweep.txt")},
+    extras_require={"ryu": FOR_RYU, "sweep": pins("requirements/sweep.txt")},
     data_files=shared_files(),
     python_requires=">=3.11",
     packages=find_packages(

@@ -1,8 +1,7 @@
 """The endpoint: sans-IO transport engines, and around them raw-socket I/O, the host process, verbs and collectives.
 
-Importing this package decides whether the engines below it run compiled (mypyc's extension modules, where present) or from
-source: MRCBED_INTERPRETED=1 asks for source, and extensions older than any source are never used, since they would
-run what the source no longer says.
+Importing this package decides whether the engines below it run compiled (mypyc's extension modules) or from source: MRCBED_INTERPRETED=1
+asks for source. Extensions older than any source are not used.
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 COMPILED = ("agents.", "testbed.simulated.", "testbed.bench.")
-"""The packages with modules that setup.py compiles."""
 
 
 class _SourceOnly:
-    """A finder that finds the modules below as source and does not see extension modules. (A base of importlib.abc would cost each agent 30
-    ms.)"""
+    """Finds the modules below as source and sees no extension modules. (A base of importlib.abc would cost each agent 30 ms.)"""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is not None and fullname.startswith(COMPILED):
@@ -32,8 +29,8 @@ class _SourceOnly:
 
 
 def _stale() -> bool:
-    """Say whether some extension is older than the source of one of them (or that has gone): one build makes them all. Only in a clone:
-    what pip installed has the times of its installation, in any order."""
+    """An extension older than any source (or whose source has gone) is stale. Only in a clone: what pip installed has the times of its
+    installation."""
     root = Path(__path__[0]).parent
     if not (root / "setup.py").exists():
         return False

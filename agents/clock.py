@@ -1,7 +1,6 @@
-"""Clocks of the network's time: ps since a run began, whatever a machine or a model takes for it (docs/why/time.md).
+"""Clocks of the network's time: ps since a run began, however much real time that takes (docs/why/time.md).
 
-:class:`WallClock` is the only place where network time and this machine's meet: it runs ``dilation`` times slower. The other clock is that
-of a simulated fabric (testbed/world.py), where time passes because somebody waits.
+:class:`WallClock` alone joins network time and this machine's: it runs ``dilation`` times slower.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from topologies.units import NS
 
 
 class Heard(Protocol):
-    """The part of an agent that clocks use: selectors can wait on it."""
-
     def fileno(self) -> int: ...
 
 
 class Clock(Protocol):
-    """Time for whoever steers agents from outside: to read it, to let it pass, to wait until an agent says something."""
+    """Time for a program that steers agents from outside: it reads it, lets it pass, and waits until an agent says something."""
 
     virtual: bool
     """Whether this time is independent of the machine's: then the machine's load does not matter."""
@@ -35,8 +32,8 @@ class Clock(Protocol):
         """Convert seconds of waiting for a machine to time: a virtual clock's machine is never late, and it takes any."""
 
     def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[int], Iterable[int]]]:
-        """Make a function that waits until one of the agents has sent something, at most so much time, and gives the places of those that
-        may have sent something or have ended, in order; valid inside the ``with``."""
+        """Make a function that waits until an agent has sent something, at most so much time. It gives, in order, the places of those that
+        may have sent something or have ended; valid inside the ``with``."""
 
 
 class WallClock:
@@ -96,7 +93,6 @@ class WallClock:
 
 
 def run_until_completion(device: Any, timeout: int, clock: WallClock) -> list[Any]:
-    """Turn a device's loop until its engine has completions or ``timeout`` went by; returns the completions."""
     end = clock.now() + timeout
     while True:
         device.turn(end)

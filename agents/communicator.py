@@ -4,9 +4,9 @@
     comm = Communicator.open()
     total = comm.all_reduce(gradient)
 
-The program is one rank of several; ``mrcbed launch`` starts them, in either world. The agent of the rank's host moves the data, whether or
-not the program computes meanwhile. Calls of a group are made in the same order, with arrays of one shape and type, on all of its ranks.
-Every call may be made asynchronously: with ``wait=False`` it returns a :class:`Handle`.
+The program is one rank of several, which ``mrcbed launch`` starts. The agent of the rank's host moves the data, whether or not the program
+computes. All ranks of a group make its calls in the same order, with arrays of one shape and type. With ``wait=False`` a call is
+asynchronous and returns a :class:`Handle`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,10 @@ from topologies.units import S
 
 Array = NDArray[Any]
 MEMORY = 1 << 28
-"""Bytes that program and agent share."""
 PIECE = 1 << 23
-"""The most bytes of a call; larger arrays go in pieces [ours]."""
+"""Most bytes of a call; larger arrays go in pieces [ours]."""
 GRAIN = 64
-"""Blocks of the memory begin at multiples of it."""
 SLICES = 4
-"""Parts of a rank's part that flow through a ring like a pipeline."""
 WORLD = "world"
 _LINK = threading.local()  # of this rank where ranks are threads
 
@@ -54,7 +51,7 @@ class CommunicatorError(RuntimeError):
 
 
 class Link(Protocol):
-    """The way from a rank to its agent: over a socket (:class:`SocketLink`), or in virtual time (testbed.simulated.programs)."""
+    """The way from a rank to its agent: over a socket, or in virtual time (testbed.simulated.programs)."""
 
     rank: int
     hosts: list[int]
@@ -69,9 +66,6 @@ class Link(Protocol):
 
 
 class SocketLink:
-    """The link of a process that ``mrcbed launch`` started: it was given socket and memory as descriptors, so it needs no right of its
-    own."""
-
     def __init__(self, environment: dict[str, str]) -> None:
         given = json.loads(environment["MRCBED_RANK"])
         self.rank, self.hosts = int(given["rank"]), list(given["hosts"])
@@ -85,7 +79,6 @@ class SocketLink:
         return self.lines.sock.fileno()
 
     def _read(self) -> Message | None:
-        """Keep notes; returns the answer, if it has come."""
         answer = None
         for message in self.lines.read():
             if "id" in message:
@@ -107,7 +100,6 @@ class SocketLink:
             raise AgentError(f"the agent of this rank (h{self.hosts[self.rank]}) is gone")
 
     def notes(self, timeout: float | None) -> list[Note]:
-        """Wait for news, at most so many seconds of the network. Raises AgentError."""
         seconds = None if timeout is None else self._clock.wall_s(int(timeout * S))
         if not self.waiting and select.select([self.lines.sock], [], [], seconds)[0]:
             self._read()
@@ -142,7 +134,7 @@ class Handle:
 
     @property
     def done(self) -> bool:
-        """Say whether it is over. Does not wait."""
+        """Whether it is over. Does not wait."""
         self._comm._hear(0.0)
         return self.over
 
@@ -158,8 +150,6 @@ class Handle:
 
 
 class _State:
-    """The state that the communicators of one rank share: link, memory, numbers of calls."""
-
     def __init__(self, link: Link) -> None:
         self.link = link
         self.used: list[tuple[int, int]] = []  # offset and end of the memory's blocks, in order
@@ -169,7 +159,6 @@ class _State:
         self.lost: dict[str, CommunicatorError] = {}  # by group
 
     def take(self, size: int) -> int | None:
-        """Take a block; None if there is no room now."""
         size = -(-max(size, 1) // GRAIN) * GRAIN
         at = 0
         for place, (begin, end) in enumerate([*self.used, (len(self.link.memory), 0)]):
@@ -193,8 +182,7 @@ class Communicator:
 
     @classmethod
     def open(cls) -> Communicator:
-        """Make the communicator of all ranks that were started together. Raises :class:`CommunicatorError` in a process that was not
-        started as a rank."""
+        """Make the communicator of all ranks that were started together. Raises :class:`CommunicatorError` in a process that is no rank."""
         link: Link | None = getattr(_LINK, "link", None)
         if link is None:
             if "MRCBED_RANK" not in os.environ:
@@ -206,8 +194,8 @@ class Communicator:
 
     def all_reduce(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True, algorithm: str = "ring") -> Any:
         """Compute the sum (or ``op``: prod, min, max) over all ranks, element by element; the same bits on every rank and in every run.
-        ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks: fewer steps one after
-        the other, better for short arrays."""
+        ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks, which takes fewer
+        steps in sequence and is better for short arrays."""
         if algorithm not in ("ring", "tree"):
             raise CommunicatorError(f"algorithm {algorithm!r}: there are ring, tree")
         unit = self.size * SLICES
@@ -215,7 +203,7 @@ class Communicator:
         return self._collective(f"{algorithm}-allreduce", array, out, 1, 1, unit, wait, reduction=op)
 
     def reduce_scatter(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True) -> Any:
-        """Compute this rank's part of the sum: ``array`` in ``size`` equal parts along its first axis."""
+        """Compute this rank's part of the sum: ``array`` has ``size`` equal parts along its first axis."""
         shape = self._parted(array, "reduce_scatter")
         out = self._out(out, shape, array.dtype)
         return self._collective("reduce-scatter", array, out, self.size, 1, SLICES, wait, reduction=op)
@@ -252,8 +240,8 @@ class Communicator:
         return handle.wait() if wait else handle
 
     def recv(self, out: Array, source: int, wait: bool = True, at_most: bool = False) -> Any:
-        """Receive a message of one rank, into ``out``, and return it. With ``at_most`` it may be shorter, which only its content can tell;
-        then ``out`` has 8 MiB at most."""
+        """Receive a message of one rank into ``out`` and return it. With ``at_most`` it may be shorter, which only its content can tell;
+        then ``out`` has at most 8 MiB."""
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise CommunicatorError("recv: out must be contiguous and writeable")
         if at_most and out.nbytes > PIECE:
@@ -275,7 +263,7 @@ class Communicator:
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
         """Make a communicator of some ranks of this one, in this order, numbered anew; None on a rank that is not among them. All ranks of
-        the new one call it, each pair of them in one order if there are several."""
+        the new one call it. If there are several, each pair of ranks calls them in one order."""
         ranks = list(ranks)
         if len(set(ranks)) != len(ranks) or not all(0 <= rank < self.size for rank in ranks) or len(ranks) < 2:
             raise CommunicatorError(f"group of ranks {ranks}: at least two different ones of 0 to {self.size - 1}")
@@ -305,8 +293,8 @@ class Communicator:
         self._link.compute(seconds)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is news, for a program that waits for other things, too. Calls may have read news
-        already: look with ``pause(0)`` after making some, until nothing is new."""
+        """Return a descriptor that is readable when there is news. Calls may have read news already: after making some, look with
+        ``pause(0)`` until nothing is new."""
         return self._link.fileno()
 
     def pause(self, seconds: float | None = None) -> None:
@@ -320,13 +308,12 @@ class Communicator:
         return self._link.now()
 
     def tell(self, **what: Any) -> None:
-        """Report to whoever started the ranks, and to the agent's log: a step has begun, a loss was computed. Plain values."""
+        """Report plain values to the program that started the ranks, and to the agent's log."""
         self._ask("tell", note=what)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _swap(self, ranks: Sequence[int], what: Any) -> list[Any]:
-        """Exchange, as JSON, what each of these ranks, of which this is one, gives; returned in their order."""
         data = np.frombuffer(json.dumps(what).encode(), np.uint8)
         handles = []
         for rank in ranks:
@@ -356,7 +343,6 @@ class Communicator:
         return (array.shape[0] // self.size, *array.shape[1:])
 
     def _collective(self, name: str, array: Array, out: Array, rows_in: int, rows_out: int, unit: int, wait: bool, **more: Any) -> Any:
-        """Post a collective; ``unit``: a row's elements are padded to a multiple of it."""
         dtype = str(array.dtype)
         if dtype not in TYPES:
             raise CommunicatorError(f"{name} of {dtype}: there are {', '.join(TYPES)}")
@@ -390,7 +376,6 @@ class Communicator:
         return np.frombuffer(self._link.memory, np.uint8, piece.stop - piece.start, offset)
 
     def _block(self, size: int) -> int:
-        """Take memory; waits for calls to end until there is room."""
         while (offset := self._state.take(size)) is None:
             if not self._state.calls:
                 raise CommunicatorError(f"{size} bytes do not fit the {len(self._link.memory)} that program and agent share")
@@ -421,7 +406,6 @@ class Communicator:
             raise self._state.lost[self.name]
 
     def _hear(self, timeout: float | None) -> None:
-        """Take news. Raises :class:`CommunicatorError` if this group is broken."""
         self._check()
         try:
             notes = self._link.notes(timeout)
@@ -439,7 +423,6 @@ class Communicator:
 
 
 def give(link: Link) -> None:
-    """Make this thread the rank of this link from now on."""
     _LINK.link, _LINK.state = link, _State(link)
 
 

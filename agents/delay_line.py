@@ -1,11 +1,10 @@
 """Decides when each frame that reached a host may be handed to its engine: the delay that the emulated cables lack. Sans-IO.
 
-Used by :mod:`agents.nic.receive_ring` and, for the kernel's sockets, :mod:`agents.kernel.delay`. A shaped veth lets a frame go whole when
-its turn *begins* and carries it at once, so a frame is here too early by its time on the wire of its links, as switches that cut through or
-do not leave it (:meth:`topologies.clos.Fabric.turns`), and by the delay. Both are added once, at the end of its path; the transport does
-not notice this. A trimmed frame was whole on the links before the switch that cut it, and took as long there. Each port is three FIFOs for
-each length of path: control does not wait for data that takes longer on the wire, nor for headers that were data, nobody waits behind a
-frame that comes from further away, and none changes its order.
+A shaped veth lets a frame go whole when its turn *begins*. So a frame is here too early, by the delay and by its time on the wire of its
+links (:meth:`topologies.clos.Fabric.turns`). A trimmed frame was whole on the links before the switch that cut it.
+
+Each port has three FIFOs for each length of path. So control does not wait for data that takes longer on the wire, nor for headers that
+were data, and no frame waits behind one from further away.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ LOCAL_HOPS: Final = HOPS_AT_START - 1
 FAR_HOPS: Final = HOPS_AT_START - 4
 """The hop limit of frames from the other site: T0, T1, T1, T0."""
 SHORTEST: Final = ETHERNET + IPV6 + IPV6 + UDP
-"""The shortest frame in the ring: its filter looks for tunnelled UDP."""
 UNCOUNTED: Final = ETHERNET + IPV6 + IPV6
-"""Bytes of a frame that its inner payload length does not count. That length stays what it was when a switch trims."""
+"""Bytes that the inner payload length does not count. That length stays what it was when a switch trims."""
 INNER_LENGTH: Final = ETHERNET + IPV6 + 4
 CUT: Final = frozenset({dscp.TRIMMED, dscp.TRIMMED_LASTHOP})
 DATA_FIFO: Final = 0
@@ -40,8 +38,6 @@ NOBODY: Final = -1
 
 
 class DelayLine:
-    """Frames by the time they are due. All times ps."""
-
     def __init__(self, fabric: Fabric) -> None:
         self.delays = vec[i64]([fabric.local_delay_ps, fabric.delay_ps, fabric.delay_ps + fabric.long_haul_delay_ps])  # by length of path
         self.nic_rate: i64 = fabric.nic_rate
@@ -69,14 +65,13 @@ class DelayLine:
         self.shortest: i64 = self.transit(SHORTEST, HOPS_AT_START - 1)
 
     def path(self, hop_limit: i64) -> i64:
-        """Say how long a frame's path was, by its hop limit: 0, one switch; 2, four: T0, T1, T1, T0; else 1, T0, T1, T0 (there is no other
-        path, and our endpoints send no other hop limit)."""
+        """Classify a path by its hop limit: 0 is one switch; 1 is T0, T1, T0; 2 is T0, T1, T1, T0. Our endpoints send no other hop
+        limit."""
         if hop_limit == LOCAL_HOPS:
             return 0
         return 2 if self.two_sites and hop_limit == FAR_HOPS else 1
 
     def transit(self, length: i64, hop_limit: i64) -> i64:
-        """Compute the delay, and a frame's time on the links it took: ps."""
         path = self.path(hop_limit)
         return self.delays[path] + self._wire(self.turns, path, length)
 
@@ -86,9 +81,9 @@ class DelayLine:
         return time + length * turns[k + 2] * BYTE // self.haul_rate
 
     def before_cut(self, missing: i64, klass: i64, hop_limit: i64) -> i64:
-        """Compute how much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it:
-        ps. The class tells which switch that was: the last one, or one before it. Of those it is taken for the first [ours]: a T1 may have
-        been it, and then the frame is here too early by the missing bytes' time on one link between switches."""
+        """Compute how much longer a trimmed frame took, ps, for the ``missing`` bytes that it had up to the switch that cut it. The class
+        tells whether that was the last switch; else the first is assumed [ours], and the frame may be too early by those bytes' time on one
+        link."""
         if missing <= 0:
             return 0
         if missing > self.longest:  # the peer says how long it was
@@ -96,9 +91,8 @@ class DelayLine:
         return self._wire(self.turns_cut, self.path(hop_limit) if klass == dscp.TRIMMED_LASTHOP else 0, missing)
 
     def put(self, place: i64, arrival: i64, port: i64, klass: i64, hop_limit: i64, length: i64, missing: i64 = 0) -> None:
-        """Add a frame of DSCP ``klass`` and ``length`` bytes that came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is
-        what :meth:`take` returns. ``missing``: bytes that a trimmed one had when it was sent, and has no longer. Frames of a FIFO end apart
-        by their time on the last link: a port that was idle lets some go closer than they fit on a wire."""
+        """``place`` (>= 0, no other frame's) is what :meth:`take` returns. ``missing``: bytes that a trimmed frame lost. Frames of a FIFO
+        end apart by their time on the last link."""
         due = arrival + self.transit(length, hop_limit)
         lane = self.fifo_of[klass]
         if lane == CUT_FIFO:
@@ -125,7 +119,6 @@ class DelayLine:
             self.next_fifo = k
 
     def take(self) -> i64:
-        """Take the place of the frame that is due first. There must be one."""
         k = self.next_fifo
         place = self.firsts[k]
         follower = self.behind[place]

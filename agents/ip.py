@@ -1,11 +1,7 @@
 """Carries IP over the transport under test: a program on each host sends the packets of its interface ``mrc0`` in messages.
 
-For programs that know nothing of MRC: ping, ssh, iperf3, gloo, MPI over TCP. Whatever waits for a peer goes in one message, up to
-:data:`BATCH` bytes, so that small packets share a message while earlier ones are on their way. A message is received into a buffer that was
-asked for before it is sent, so nothing is lost between the two hosts; a queue that is full drops, as an interface does. The precedent is
-IPoIB in connected mode (RFC 4755).
-
-testbed/emulated/ip.py makes the interfaces and starts one rank on every host.
+It serves programs that know nothing of MRC. A message's buffer was asked for before it is sent, so nothing is lost between the two hosts; a
+full queue drops. The precedent is IPoIB in connected mode (RFC 4755).
 """
 
 from __future__ import annotations
@@ -23,17 +19,17 @@ from agents.communicator import Array, Communicator, CommunicatorError, Handle
 
 NAME = "mrc0"
 MTU = 9000
-"""The interface's MTU, in bytes: jumbo frames, as in data centres [ours]."""
+"""The interface's MTU, bytes: jumbo frames, as in data centres [ours]."""
 BATCH = 1 << 16
-"""The longest message, in bytes [ours]."""
+"""The longest message, bytes [ours]."""
 BUFFERS = 16
 """Messages that a peer may send before they were taken: as many as agents ask for at once."""
 SENDS = 12
-"""Messages to a peer that are under way: more than the bandwidth times delay of `demo`, 500 kB [ours]."""
+"""Messages to a peer that are under way: more than the bandwidth times delay of `demo` [ours]."""
 READS = 64
-"""Packets read before others have their turn [ours]."""
+"""Packets read in a turn [ours]."""
 QUEUE = 1 << 20
-"""Bytes that may wait for a peer; beyond, packets are dropped. Twice the bandwidth times delay of `demo` [ours]."""
+"""Bytes that may wait for a peer: twice the bandwidth times delay of `demo` [ours]."""
 NETWORK = (10, 77)
 _LENGTH = struct.Struct("!I")
 _PACKET = struct.Struct("!H")
@@ -45,8 +41,6 @@ def address(host: int) -> str:
 
 
 class Peer:
-    """Packets to another host and from it."""
-
     def __init__(self, comm: Communicator, rank: int) -> None:
         self.comm, self.rank = comm, rank
         self.queue: deque[bytes] = deque()
@@ -60,7 +54,6 @@ class Peer:
         self.receives.append(self.comm.recv(buffer, self.rank, wait=False, at_most=True))
 
     def send(self) -> bool:
-        """Send what waits; returns whether anything was sent."""
         while self.sends and self.sends[0].over:
             self.sends.popleft()
         sent = False
@@ -96,7 +89,6 @@ class Interface:
                 select.select([self.fd, self.comm.fileno()], [], [])
 
     def read(self) -> bool:
-        """Read packets of this host's programs; returns whether there was any."""
         for number in range(READS):
             try:
                 packet = os.read(self.fd, BATCH)
@@ -114,7 +106,6 @@ class Interface:
         return True
 
     def deliver(self, peer: Peer) -> bool:
-        """Give the kernel what has arrived; returns whether there was any."""
         arrived = False
         while peer.receives[0].over:
             arrived = True
@@ -135,7 +126,6 @@ class Interface:
 
 
 def main() -> int:
-    """Run until the agent is gone, which gives status 1, or a signal."""
     comm = Communicator.open()
     interface = Interface(comm, tun.attach(NAME))
     comm.tell(ip=NAME)

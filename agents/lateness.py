@@ -9,9 +9,8 @@ WINDOW_RTTS = 4
 class Lateness:
     """Lateness of one loop, ps, from ``now`` on.
 
-    Beside the distribution it keeps the *expected* lateness: how long something that became due at a random moment had to wait. A loop that
-    was late by L1, L2, ... within a time T makes it wait for sum(L ** 2) / 2 / T on average (the mean residual of the intervals). So many
-    late turns of a tenth of a millisecond do not count as much as one of ten milliseconds, as they do not for a transfer.
+    Beside the distribution it keeps the *expected* lateness: how long something that became due at a random moment had to wait. With
+    lateness L1, L2, ... within a time T that is sum(L ** 2) / 2 / T on average.
     """
 
     def __init__(self, now: int, window_ps: int) -> None:
@@ -23,7 +22,6 @@ class Lateness:
         self._window_end = now + self.window_ps
 
     def add(self, now: int, ps: int) -> None:
-        """Count a timer or frame that had to wait this long for the process, until ``now``."""
         if now >= self._window_end:
             self._close_window()
             self._window_end = now + self.window_ps
@@ -38,8 +36,8 @@ class Lateness:
         self._squares = 0.0
 
     def figures(self, now: int) -> dict[str, int]:
-        """Return the largest and the 99th percentile (rounded up to a power of two), of how many; expected lateness up to ``now``, and in
-        the worst window of :data:`WINDOW_RTTS`."""
+        """Return the largest and the 99th percentile (rounded up to a power of two), of how many; expected lateness, and that of the worst
+        window."""
         self._close_window()
         total = sum(self._bins)
         cumulated = p99 = 0

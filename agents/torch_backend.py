@@ -4,10 +4,8 @@
     backend.init()                      # instead of torch.distributed.init_process_group
     model = torch.nn.parallel.DistributedDataParallel(model)
 
-PyTorch is no requirement of this project; nothing else imports this module. A thread of each rank owns its communicator
-(agents/communicator.py): PyTorch hands it calls, it makes them in that order, and completes their futures, so that a backward pass and the
-sum of the gradients that it has already found overlap. ``init("gloo")`` is the baseline: PyTorch's own gloo over the kernel's TCP, on the
-host's fabric address (``mrcbed launch --transport tcp``, which gives it the routes and the delay of the tcp baseline).
+A thread of each rank owns its communicator, makes PyTorch's calls in order and completes their futures. ``init("gloo")`` is the baseline:
+PyTorch's own gloo over the kernel's TCP, on the host's fabric address (``mrcbed launch --transport tcp``).
 """
 
 from __future__ import annotations
@@ -35,17 +33,13 @@ from agents.process.control import AgentError
 from topologies.addressing import inner_address, text
 
 BACKENDS = {"mrc": "mrc", "gloo": "fabric_gloo"}
-"""Arguments of :func:`init` -> PyTorch's names."""
 DROP_S = 0.3
-"""The wall time for gloo's threads to let go of the last tensors: a program that ends meanwhile is aborted, about one in ten here
-[ours]."""
+"""Wall time for gloo's threads to let go of the last tensors: otherwise one program in ten is aborted at its end [ours]."""
 PORT = 29500
-"""Port of rank 0's store: PyTorch's own default."""
 LONG = timedelta(minutes=30)
 """The longest wait of gloo, wall time: a step of microseconds takes seconds here [ours]."""
 _OPS = {"SUM": "sum", "AVG": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
 Begin = Callable[[], tuple[Sequence[Handle], Callable[[], None]]]
-"""Type of a function that posts calls; returns what is under way, and what to do at its end."""
 
 
 @dataclass
@@ -75,8 +69,7 @@ class _Work(dist.Work):
 
 
 class _Courier(threading.Thread):
-    """The thread that owns this rank's communicator. A call that cannot be made, or a lost rank, becomes the exception of the futures that
-    wait for it."""
+    """The thread that owns this rank's communicator. A refused call, or a lost rank, becomes an exception of futures."""
 
     def __init__(self, comm: Communicator) -> None:
         super().__init__(name="mrcbed", daemon=True)
@@ -94,14 +87,12 @@ class _Courier(threading.Thread):
         self.join(5.0)
 
     def hand_in(self, begin: Begin, result: Any) -> Any:
-        """Hand a call in; returns a Work of PyTorch's, whose future has ``result`` in the end."""
         future: Future[Any] = Future()
         self.coming.append(_Call(begin, future))
         os.eventfd_write(self.news, 1)
         return _Work(future.then(lambda over: _value(over, result)))
 
     def wait_for(self, work: Callable[[], Any]) -> Any:
-        """Have a function called by the thread between two calls; returns its result."""
         results = []
 
         def begin() -> tuple[Sequence[Handle], Callable[[], None]]:
@@ -125,7 +116,6 @@ class _Courier(threading.Thread):
                     select.select([self.news, self.comm.fileno()], [], [], None if error is None else 0.05)
 
     def _post(self) -> bool:
-        """Make the calls that were handed in; returns whether there was any."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.news)
         moved = bool(self.coming)
@@ -154,7 +144,7 @@ class _Courier(threading.Thread):
 
 
 def _value(over: Future[Any], result: Any) -> Any:
-    """Return a future's value; an exception raised here is one for C++, too, which waits for DistributedDataParallel's futures."""
+    """Return a future's value. An exception raised here also reaches C++, which waits for DistributedDataParallel's futures."""
     outcome = over.value()
     if isinstance(outcome, Exception):
         raise outcome
@@ -162,7 +152,7 @@ def _value(over: Future[Any], result: Any) -> Any:
 
 
 class ProcessGroupMRC(dist.ProcessGroup):
-    """A group of ranks on one communicator. Names and arguments are PyTorch's (torch/csrc/distributed/c10d/ProcessGroup.hpp)."""
+    """Names and arguments are PyTorch's (torch/csrc/distributed/c10d/ProcessGroup.hpp)."""
 
     def __init__(self, courier: _Courier, comm: Communicator, name: str) -> None:
         super().__init__(comm.rank, comm.size)
@@ -173,7 +163,6 @@ class ProcessGroupMRC(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """The name that PyTorch gave it; groups written in Python do not keep it."""
         return self.name_here
 
     # --- sums ------------------------------------------------------------------------------------------------
@@ -184,7 +173,6 @@ class ProcessGroupMRC(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
-        """Do an all-reduce of which one rank keeps the result."""
         targets = tensors if self.comm.rank == opts.rootRank else [None] * len(tensors)
         return self._reduce(tensors, targets, opts, lambda array, op: self.comm.all_reduce(array, op, wait=False))
 
@@ -255,7 +243,6 @@ class ProcessGroupMRC(dist.ProcessGroup):
         return self._messages(sent, [(opts.rootRank, outputs[0])], outputs)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
-        """Exchange parts as messages, since they may differ in size."""
         return self._messages(list(enumerate(inputs)), list(enumerate(outputs)), outputs)
 
     def alltoall_base(self, output: Tensor, tensor: Tensor, output_sizes: list[int], input_sizes: list[int], opts: Any = None) -> Any:
@@ -268,8 +255,6 @@ class ProcessGroupMRC(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def _move(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], result: Any, call: Callable[[Any], Handle]) -> Any:
-        """Carry bytes, whatever their type: each source's go into its targets, in order."""
-
         def begin() -> tuple[Sequence[Handle], Callable[[], None]]:
             handles = [call(_raw(source)) for source, _ in pairs]
 
@@ -299,7 +284,7 @@ class ProcessGroupMRC(dist.ProcessGroup):
         return self._move([(torch.zeros(1), [torch.zeros(1)])], None, lambda array: self.comm.broadcast(array, wait=False))
 
     def _messages(self, sent: list[tuple[int, Tensor]], received: list[tuple[int, Tensor]], result: Any) -> Any:
-        """Exchange messages: the k-th message to a rank meets its k-th receive. What goes from this rank to itself is copied."""
+        """The k-th message to a rank meets its k-th receive. What goes to this rank itself is copied."""
         mine = self.comm.rank
 
         def begin() -> tuple[Sequence[Handle], Callable[[], None]]:
@@ -402,7 +387,7 @@ def _create_mrc(options: Any, _: Any = None) -> ProcessGroupMRC:
 
 
 def _create_gloo(options: Any, _: Any = None) -> Any:
-    """Make gloo on this host's fabric address; its own default would be whatever the machine's name resolves to."""
+    """Make gloo on the fabric address; its own default would be whatever the machine's name resolves to."""
     comm = Communicator.open()
     chosen = dist.ProcessGroupGloo._Options()
     chosen._timeout = options.timeout

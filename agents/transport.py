@@ -1,8 +1,7 @@
 """The contract between a host process and the transport engine it runs.
 
-An engine is sans-IO: frames and times in, frames and deadlines out. It owns no socket, clock, thread or file.
-``agents.mrc`` and ``agents.roce`` implement :class:`Engine`; the host process, the verbs and the collectives know
-only this module. Connection parameters travel out of band, as dictionaries (the MRC paper has no RDMA-CM).
+An engine is sans-IO: frames and times in, frames and deadlines out. It owns no socket, clock, thread or file. Connection parameters travel
+out of band, as dictionaries (the MRC paper has no RDMA-CM).
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from mypy_extensions import mypyc_attr
 NEVER: Final = 1 << 61
 """The time that never comes, ps: no deadline, or not begun yet."""
 LONG_AGO: Final = -NEVER
-"""The time at which something last happened that has not happened yet, ps: further back than any span that is asked about.
+"""When something last happened that has not happened yet, ps: further back than any span that is asked about.
 
-Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while the clock is young. So what there is no
-time for is NEVER, LONG_AGO or None, and not 0 or -1 [ours]. The first two need no test of their own where times are compared, and added to
-a time or subtracted from one they still fit a machine word, which compiled code does not box. They stay inside the engine: where a time
-leaves it (logs, tables) there is None for "not yet".
+Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while the clock is young. So a missing time is
+NEVER, LONG_AGO or None [ours]. Comparisons with the first two need no test, and sums with them fit a machine word. They stay inside the
+engine: logs and tables have None for "not yet".
 """
 
 WRITE = 0
@@ -61,7 +59,7 @@ class Completion(NamedTuple):
 
 
 class Remote(TypedDict, total=False):
-    """What one end of a queue pair tells the other: a transport's own keys, and the regions of a group (agents.collectives)."""
+    """What one end of a queue pair tells the other: a transport's own keys, and the regions of a group."""
 
     transport: str
     host: int
@@ -103,7 +101,7 @@ class PathRow(TypedDict, total=False):
 
 
 class Note(TypedDict, total=False):
-    """What an agent reports unasked; ``event`` says which keys there are. Of a lost peer ``peer_rank`` and ``reason``."""
+    """What an agent reports unasked; ``event`` says which keys there are. A lost peer has ``peer_rank`` and ``reason``."""
 
     event: str
     rank: int
@@ -143,8 +141,7 @@ class Region(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Foreign:
-    """Memory that is not this process's own and is reached by calls; ``length`` in bytes. Either call raises OSError where the memory is no
-    longer there."""
+    """Memory of another process, reached by calls; ``length`` in bytes. Either call raises OSError where the memory is no longer there."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -162,7 +159,7 @@ class Foreign:
 
 
 class Domain:
-    """A protection domain: what a queue pair of it may place, it places into the regions of this domain alone."""
+    """A protection domain: a queue pair of it places data into the regions of this domain alone."""
 
     def register(self, memory: bytearray | memoryview | Foreign, va: int = -1) -> Region:
         """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine) at the address ``va``, or one of ours."""
@@ -174,7 +171,7 @@ class Domain:
 
 
 def check_parameters(remote: Remote, limits: tuple[tuple[str, int, int], ...]) -> None:
-    """Connection parameters of a peer: whole numbers by name, each within (name, least, most). Raises ValueError."""
+    """``limits``: (name, least, most) of a peer's whole numbers. Raises ValueError."""
     for key, low, high in limits:
         value = remote.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -182,18 +179,18 @@ def check_parameters(remote: Remote, limits: tuple[tuple[str, int, int], ...]) -
 
 
 def check_target(va: int, rkey: int, length: int, imm: int) -> None:
-    """Check what a WRITE names, at the peer; ``imm`` is -1 without one. Raises ValueError on what does not fit its field."""
+    """``imm`` is -1 without one. Raises ValueError on what does not fit its field."""
     if not 0 <= va <= (1 << 64) - length or not 0 <= rkey < 1 << 32 or not -1 <= imm < 1 << 32:
         raise ValueError("va, rkey or immediate do not fit their fields (64, 32 and 32 bits)")
 
 
 def known_ps(t: int) -> int | None:
-    """Return a time as shown outside the engine: None for one that has not come yet."""
+    """Return a time as shown outside the engine: None if it has not come yet."""
     return None if t == LONG_AGO else t
 
 
 Event = tuple[int, str, Mapping[str, object]]
-"""An event, (time, kind, fields), that a run's log keeps. Rare things only, never one per packet. docs/how/results.md lists the kinds."""
+"""(time, kind, fields), for a run's log: rare things only, never one per packet. docs/how/results.md lists the kinds."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -201,12 +198,12 @@ class Reports:
     """The reports of every transport, however its packets are carried. All times are ps."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """Note that the network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
+        """Take that the network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
         raise NotImplementedError
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """Take the complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
-        path that an entry forbids; without meaning to a transport that cannot choose paths."""
+        """Take the complete denylist (:mod:`topologies.denylist`). No data and no control packet takes a path that an entry forbids. A
+        transport that cannot choose paths ignores it."""
         raise NotImplementedError
 
     def hint(self, now: int, links: list[str]) -> None:
@@ -238,7 +235,7 @@ class Reports:
         raise NotImplementedError
 
     def rotation(self) -> dict[str, int | list[int]]:
-        """Return what a run's books need of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
+        """Return the account of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
         return {}
 
     def placed(self) -> dict[int, int]:
@@ -247,7 +244,7 @@ class Reports:
 
     def windows(self) -> list[dict[str, int]]:
         """Return, per QP, ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT. ``peer``
-        is a host number; ``rate_bps`` is added by a transport that paces."""
+        is a host number; a transport that paces adds ``rate_bps``."""
         raise NotImplementedError
 
     def paths(self) -> list[PathRow]:
@@ -259,9 +256,9 @@ class Reports:
 class FrameIO(Reports):
     """A receiver of frames from the ports of a NIC that gives it others: an engine, or a mapper beside one. All times ps.
 
-    :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame``, Ethernet header included; the payload that follows them, straight
-    from registered memory, or None; what ends it (iCRC), empty for a packet without payload, whose iCRC is among the headers; whether it
-    goes in the high class (control packets).
+    :meth:`transmit` leaves a frame in ``tx_*``: the headers, Ethernet's included; the payload, a view of registered memory, or None; the
+    trailer (iCRC), empty for a packet without payload, whose iCRC is among the headers; whether it goes in the high class (control
+    packets).
     """
 
     def __init__(self) -> None:
@@ -271,8 +268,8 @@ class FrameIO(Reports):
         self.tx_high = False
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """Take a frame that arrived on NIC port ``port`` at ``buffer[start:start+length]``, Ethernet header included. ``buffer`` is bytes
-        or a view of bytes, and stays as it is. Never raises on hostile input: it counts and drops."""
+        """Take a frame, Ethernet header included, that arrived on NIC port ``port`` at ``buffer[start:start+length]``, bytes or a view of
+        bytes. Never raises on hostile input: it counts and drops."""
         raise NotImplementedError
 
     def transmit(self, now: int) -> int:
@@ -302,7 +299,7 @@ class Engine(FrameIO):
 
     def port_paused(self, now: int, port: int, paused: bool) -> None:
         """Take that the switch at a local NIC port wants no data of its lossless class for the moment, or wants it again (PFC). A transport
-        whose data is in no such class is never asked."""
+        without data in such a class is never asked."""
 
     def register(self, memory: bytearray | memoryview | Foreign) -> Region:
         """Let peers write into ``memory``, as :meth:`Domain.register` of the engine's own domain."""
@@ -318,32 +315,33 @@ class Engine(FrameIO):
 
     def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
         """Make a queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``. ``evs``:
-        how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway. ``qpn``: its number, reserved or
-        free. ``domain``: where it may place, the engine's own without one."""
+        how many of each plane's paths it may use, 0 for all; ignored where it has one path anyway. ``qpn``: its number, reserved or free.
+        ``domain``: where it may place data, the engine's own if None. Raises ValueError on a wrong peer, number or domain."""
         raise NotImplementedError
 
     def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
-        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for us, of what users of verbs exchange: ``psn`` is the first it sends. For a
-        host with our own configuration."""
+        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for us, as far as users of verbs exchange it. ``psn`` is the first it sends. The
+        host has our own configuration."""
         raise NotImplementedError
 
     def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
-        """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned."""
+        """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned. Raises ValueError on another one, or a QP not in
+        INIT."""
         raise NotImplementedError
 
     def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
         """Set the first PSN that this side sends, and when it gives up: after 1 + ``retries`` timeouts without progress, each of
-        ``timeout_ps`` (0: never). What is lost is sent again as soon as the engine's own timer says so, if that is sooner, as adapters with
-        adaptive retransmission do. Raises ValueError on a QP not in RTS, or one that was posted to."""
+        ``timeout_ps`` (0: never). Losses are sent again by the engine's own timer, if that is sooner. Raises ValueError on a QP not in RTS,
+        or one that was posted to."""
         raise NotImplementedError
 
     def fail_qp(self, now: int, qpn: int) -> None:
-        """Move a QP to ERROR since its user wants that: every outstanding request is flushed, in order."""
+        """Move a QP to ERROR because its user wants that: every outstanding request is flushed, in order."""
         raise NotImplementedError
 
     def destroy_qp(self, now: int, qpn: int) -> None:
-        """Forget a QP in any state, or a reserved number: completions that were not taken are dropped, memory is not touched again, what
-        arrives for it finds no QP. Sums over all queue pairs keep its part. The number is free again."""
+        """Forget a QP in any state, or a reserved number. Completions that were not taken are dropped, memory is not touched again. Sums
+        over all queue pairs keep its part. The number is free again."""
         raise NotImplementedError
 
     def post_recv(self, qpn: int, wr_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What a Python user works with, in one place: ``import mrcbed``. docs/how/python.md shows each name.
+"""What a Python user works with: ``import mrcbed``. docs/how/python.md shows each name.
 
 A name is imported when it is first used: whoever reads results loads no emulator, and the command line starts at once.
 """

@@ -1,4 +1,4 @@
-"""``python -m mrcbed``: the same as ``mrcbed``, where the package is not installed."""
+"""``python -m mrcbed``, where the package is not installed."""
 
 from mrcbed.start import main
 

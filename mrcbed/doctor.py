@@ -1,7 +1,6 @@
-"""What this machine can and cannot do for the testbed: each with what was found, why it matters, and the fix.
+"""Checks what this machine can do for the testbed: what was found, why it matters, and the fix.
 
-``mrcbed doctor`` shows it; ``make test`` asks it whether the engine is compiled. It changes nothing on the machine, never
-raises on what it finds (a check that itself fails becomes "unknown"), and needs no root, although without root it can check less.
+It changes nothing, needs no root (though it checks less without), and never raises: a check that fails itself becomes "unknown".
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from testbed.machine.quota import quota_cores
 from testbed.machine.slowness import patient
 from testbed.verbs.build import library
 
-KERNEL = (6, 1)
-"""Debian 12's own."""
+KERNEL = (6, 1)  # Debian 12's own
 Status = Literal["ok", "missing", "limited", "optional", "unknown"]
 """missing: required and lacking. limited: works with less. optional: lacking and not needed. unknown: could not be checked."""
 
@@ -89,7 +87,7 @@ FIXES = {
     "root directory": PIVOT,
     "TUN": "sudo modprobe tun; a container: docker run --device /dev/net/tun",
 }
-"""Features whose lack another kernel would not mend."""
+"""Features that another kernel would not mend."""
 
 
 def kernel() -> Iterator[Check]:
@@ -115,7 +113,6 @@ def kernel() -> Iterator[Check]:
 
 
 def _open_vswitch() -> Iterator[Check]:
-    """Whether `--switch ovs` would run, and what would forward."""
     lacking = ovs.installed()
     if not lacking and ovs.datapath() == "system":
         found = "the kernel's datapath would forward"
@@ -169,8 +166,7 @@ TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, wh
     "ib_write_bw": ("optional", "perftest, programs for launch --verbs", "perftest"),
     "ibv_devinfo": ("optional", "shows the device, under launch --verbs", "ibverbs-utils"),
 }
-PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
-"""Where Debian's python3 has it; our own needs none."""
+PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")  # Debian's python3 has it there; our own needs none.
 
 
 def tools() -> Iterator[Check]:
@@ -182,7 +178,6 @@ def tools() -> Iterator[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Whether every pinned package is installed, in the version that was tested."""
     recent = sys.version_info[:2] >= (3, 11)
     yield _check("Python", "python", recent, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
     odd = []
@@ -200,7 +195,6 @@ def packages() -> Iterator[Check]:
 
 
 def _pins() -> Iterator[tuple[str, str]]:
-    """What the installed package requires (setup.py), without extras."""
     try:
         requirements = importlib.metadata.requires("mrcbed") or []
     except importlib.metadata.PackageNotFoundError:
@@ -212,7 +206,7 @@ def _pins() -> Iterator[tuple[str, str]]:
 
 
 def engine_state() -> tuple[bool, str]:
-    """(compiled, state as text) of the protocol engine as this process would import it."""
+    """Return (compiled, state as text) of the engine as this process would import it."""
     import agents
 
     setting = os.environ.get("MRCBED_INTERPRETED", "")
@@ -230,7 +224,7 @@ def engine_state() -> tuple[bool, str]:
 
 
 def require_compiled() -> None:
-    """End the process with one line if the engine is interpreted though this machine could compile it."""
+    """Exit with one line if the engine is interpreted though this machine could compile it."""
     compiled, state = engine_state()
     if not compiled and not os.environ.get("MRCBED_NO_COMPILE") and shutil.which("gcc", path=PATH):
         sys.exit(f"mrcbed: the engine is {state}, though a C compiler is here: see build/engine.log")
@@ -296,7 +290,6 @@ def _processor() -> Iterator[Check]:
 
 
 def _container() -> Iterator[Check]:
-    """Only where there is something to say."""
     kind = surroundings.container()
     lacking = surroundings.lacking_capabilities(_read("/proc/self/status") or "") if os.geteuid() == 0 else []
     if kind or lacking:
@@ -308,7 +301,6 @@ def _container() -> Iterator[Check]:
 
 
 def _leftovers() -> Iterator[Check]:
-    """Other namespaces (for information), current runs, and what a run should have removed."""
     marks = cleanup.marked()
     running = {mark for mark in marks.values() if cleanup.alive(mark)}
     others = len({*cleanup.namespaces("net").values()} - {0, cleanup.namespace("self", "net")})
@@ -339,7 +331,7 @@ GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, pac
 
 
 def examine() -> list[Check]:
-    """Every check. Never raises."""
+    """Return every check. Never raises."""
     checks: list[Check] = []
     for group in GROUPS:
         try:
@@ -353,5 +345,4 @@ def examine() -> list[Check]:
 
 
 def well(checks: list[Check]) -> bool:
-    """Whether everything required is present, as far as could be checked."""
     return not any(check.status == "missing" for check in checks)

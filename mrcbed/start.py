@@ -6,7 +6,6 @@ leave_at_once()
 
 
 def main() -> None:
-    """Run the command line. Does not return."""
     from mrcbed.cli import main as command_line
 
     command_line()

@@ -1,7 +1,7 @@
-"""Holds connections to a server of ours by whoever may connect, until it is known who it is: a number of them, each for a time. Sans-IO.
+"""Holds connections to a server of ours by whoever may connect, until it is known who it is: a number of them, each for a time.
 
 Any user of the machine can open connections, by the thousand. Whoever holds one open, by half a request or by not reading the answer, loses
-it to those who come; a whole request, which is answered at once, hardly ever is the oldest.
+it to those who come.
 """
 
 from __future__ import annotations
@@ -10,35 +10,32 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 MOST = 64
-"""Connections at one time, not counting those that left the crowd [ours]."""
 REQUEST_S = 5.0
-"""The time for a request to come in and its answer to go out [ours]. Both take milliseconds."""
+"""A request and its answer take milliseconds [ours]."""
 BACKLOG = 32
 """Connections that the kernel holds until they are accepted [ours]. All of them come before a new one: with one user connecting without
 pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within a
 second."""
 MOST_IN_TURNS = 8 * BACKLOG
-"""Connections at one time of a server that accepts up to :data:`BACKLOG` in a turn: so each is read before as many push it out [ours]."""
+"""A server may accept :data:`BACKLOG` connections in a turn: each is then read before as many push it out [ours]."""
 
 C = TypeVar("C")
 
 
 class Crowd(Generic[C]):
-    """The connections that nobody knows yet. ``later(seconds, act, connection)`` calls ``act(connection)`` then, unless what it returns is
-    cancelled first. ``close`` ends a connection."""
+    """``later(seconds, act, connection)`` calls ``act(connection)`` then, unless what it returns is cancelled first. ``close`` ends a
+    connection."""
 
     def __init__(self, later: Callable[..., Any], close: Callable[[C], None], seconds: float = REQUEST_S, most: int = MOST) -> None:
         self._later, self._end, self._seconds, self._most = later, close, seconds, most
         self._timers: dict[C, Any] = {}  # oldest first
 
     def join(self, connection: C) -> None:
-        """Add a new connection, and close the oldest where there are too many."""
         while len(self._timers) >= self._most:
             self._close(next(iter(self._timers)))
         self._timers[connection] = self._later(self._seconds, self._close, connection)
 
     def leave(self, connection: C) -> None:
-        """Take a connection out of the crowd: it is the owner's, it is one of a limited number, or it has ended. Idempotent."""
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()

@@ -1,7 +1,6 @@
 """The one exception that people see: a single line with what is wrong, where, and the fix.
 
-Any part of the testbed may raise it; the command line prints it without a traceback and exits with its ``status``. :func:`explain` turns
-any other exception into such a line, too: the machine's refusals by their reason, and what is left as a bug.
+:func:`explain` turns any other exception into such a line, too: the machine's refusals by their reason, and what is left as a bug.
 """
 
 from __future__ import annotations
@@ -27,17 +26,16 @@ FIXES = {
     errno.ENOMEM: "free memory, or raise the limit (ulimit -v)",
     errno.EAGAIN: "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of the cgroup)",
 }
-"""The advice for each error that the machine returns."""
 PLACES = (
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENOTEMPTY, errno.EINVAL,
 )  # fmt: skip
-"""Errors of a place where a file that somebody named cannot be."""
+"""Errors of a place where a file cannot be."""
 LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 """Errors that concern no file or folder."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
-"""The words with which Python, its importer and libraries report ENOMEM where they do not raise MemoryError."""
+"""ENOMEM without MemoryError, in the words of Python, its importer and libraries."""
 _NO_THREAD = "can't start new thread"
-"""The words with which Python reports EAGAIN of pthread_create(3): no more threads, or no memory for the stack of one."""
+"""EAGAIN of pthread_create(3): no more threads, or no memory for a stack."""
 
 
 class UserError(Exception):
@@ -53,7 +51,6 @@ class ClusterDied(UserError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message; empty if it has none."""
     return (str(error).splitlines() or [""])[0]
 
 
@@ -66,7 +63,6 @@ class Interrupted(KeyboardInterrupt):
 
 
 def refusal(error: BaseException) -> int | None:
-    """Return the errno, one of :data:`FIXES`, of the system error behind ``error``; None if there is none."""
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
     if _NO_THREAD in str(error):
@@ -77,13 +73,12 @@ def refusal(error: BaseException) -> int | None:
 
 
 def advised(reason: str) -> str:
-    """Return what another process said before it ended, with the advice if the machine refused it something."""
+    """Add advice to another process's last words, if the machine refused it something."""
     number = errno.EAGAIN if _NO_THREAD in reason else next((n for n in LIMITS if os.strerror(n) in reason), None)
     return reason if number is None else f"{reason}: {FIXES[number]}"
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Return (one line for the user, exit status) for any exception that ended a command."""
     if isinstance(error, KeyboardInterrupt):
         return (str(error) if isinstance(error, Interrupted) else "interrupted"), 130
     if isinstance(error, UserError):

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The clone, or the folder of installed packages."""
 DOCUMENTS = "share/doc/mrcbed"
-"""The folder where a wheel puts README.md and docs/ (setup.py), below the environment's folder."""
+"""A wheel's README.md and docs/ (setup.py), below the environment's folder."""
 
 
 def is_clone() -> bool:
@@ -17,12 +16,10 @@ def is_clone() -> bool:
 
 
 def remedy() -> str:
-    """Return the command that installs what is missing or stale of the Python side."""
     return "sudo make install" if is_clone() else "pip install --force-reinstall mrcbed-*.whl"
 
 
 def documents() -> Path:
-    """Return the folder that holds README.md and docs/. It may lack them, where a packager left them out."""
     if is_clone():
         return ROOT
     files = importlib.metadata.files("mrcbed") or []

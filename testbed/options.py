@@ -1,6 +1,5 @@
-"""Options and arguments of every command, on the command line and at the prompt: what a person typed is checked in one place, before the
-command sees it. click's own types take more than that: "nan" within any bounds, digits of other scripts, ``1_000``, empty names.
-"""
+"""Options and arguments of every command: what a person typed is checked before the command sees it. click's own types take too much: "nan"
+within any bounds, digits of other scripts, ``1_000``, empty names."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECA
 
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
-    """Say what is wrong with a word as a value of that type, as the end of a sentence; "" if nothing is."""
+    """Returns the end of a sentence; "" if nothing is wrong."""
     if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
         return f"'{word}' is no UTF-8: give another name"
     if not word.strip():
@@ -36,7 +35,6 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
 
 
 offers: list[Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]]] = []
-"""Functions that know what a shell may offer for a value, beside click: :mod:`mrcbed.cli.tools.completion`."""
 
 
 class _Checked(click.Parameter):

@@ -1,7 +1,7 @@
 """A network that re-routes: some time after a cable has changed, flows are hashed over the cables that live.
 
-For transports whose paths the switches choose (RoCE, TCP, MPTCP, and MRC over ECMP). A source-routed MRC needs none of it. In the emulated
-world a host's own kernel or engine hashes its flows, so the hosts are told; nobody waits for the controller.
+For transports whose paths the switches choose (RoCE, TCP, MPTCP, and MRC over ECMP). In the emulated world a host's own kernel or engine
+hashes its flows, so the hosts are told.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from topologies.clos import SOURCE
 from topologies.units import US
 
 RECONVERGENCE = 40 * US
-"""Time from a cable's change until flows are re-routed, where a scenario does not say otherwise [ours]; docs/how/scenarios.md."""
 
 
 class Reconvergence:
-    """Reconvergence of a world whose agents run. ``repair_ps`` after a cable has changed the T0 at its end hashes over its other uplinks;
-    all others do so after ``delay_ps``, when they have been told. None: the T0, too."""
+    """``repair_ps`` after a cable has changed, the T0 at its end hashes over its other uplinks; all others do so after ``delay_ps``, when
+    they have been told. None: the T0, too."""
 
     def __init__(self, world: World, delay_ps: int, repair_ps: int | None = None) -> None:
         self.world, self.delay_ps, self.repair_ps = world, delay_ps, repair_ps
@@ -27,12 +26,10 @@ class Reconvergence:
         self.coming: list[tuple[int, bool, list[str]]] = []  # when, whether to all, and which cables will be known to be down
 
     def due(self) -> list[int]:
-        """Return when there will be something to do: its own times, and changes of cables that faults have planned."""
         planned = [fault.due_ps for fault in self.world.faults() if fault.due_ps is not None and fault.target.links]
         return planned + [t for t, *_ in self.coming]
 
     def changed(self, t: int) -> None:
-        """Note that cables may have changed at ``t``."""
         down = [name for name, up in self.world.link_states().items() if not up]
         if down != self.down:
             self.down = down
@@ -42,7 +39,7 @@ class Reconvergence:
             self.coming.sort()
 
     def act(self, now: int) -> list[list[str]]:
-        """Re-route as far as it is due; returns the cables that were down, for each time that all were told."""
+        """Return the cables that were down, for each time that all were told."""
         acted = []
         while self.coming and self.coming[0][0] <= now:
             _, told, dead = self.coming.pop(0)
@@ -52,14 +49,13 @@ class Reconvergence:
         return acted
 
     def settle(self) -> None:
-        """Know at once what is down now, as if it broke long ago."""
+        """What is down now counts as broken long ago."""
         self.changed(0)
         self.coming.clear()
         self.repaired = self.down
         self._reroute(self.down)
 
     def look(self) -> int | None:
-        """Follow the cables, for who looks now and then; returns after what time to look again."""
         now = self.world.clock.now()
         self.changed(now)
         self.act(now)
@@ -79,13 +75,12 @@ class Reconvergence:
                 agent.call("reroute", dead_links=left_out)
 
     def _is_own(self, name: str, host: int) -> bool:
-        """Say whether a cable is an uplink of the host's T0."""
         fabric, link = self.world.fabric, self.world.fabric.link(name)
         return link.kind == "fabric" and link.a.node == t0_name(link.plane, fabric.t0_of(host))
 
 
 def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
-    """Make the usual reconvergence of a transport: None where sources route. It knows already what is down now."""
+    """Returns None where sources route. It knows what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
     network = Reconvergence(world, delay_ps, repair_ps)

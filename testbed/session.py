@@ -1,7 +1,4 @@
-"""A *session*: a fabric brought up in one of the two worlds, broken by faults, and taken down again.
-
-Shared by the commands that run something on a living fabric, and by Python programs (docs/how/python.md).
-"""
+"""A *session*: a fabric brought up in one of the two worlds, broken by faults, and taken down again."""
 
 from __future__ import annotations
 
@@ -65,5 +62,5 @@ class Session:
 
     @property
     def stalled(self) -> list[int]:
-        """Hosts whose agents the faults stop: how late these are says nothing about the machine."""
+        """How late these hosts' agents are says nothing about the machine."""
         return [self.fabric.host_number(on) for kind, on, _ in self.faults if KINDS[kind].stalls]

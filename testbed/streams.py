@@ -1,9 +1,8 @@
-"""Takes care of standard input, output and error of a command, which may be closed, full, a pipe whose reader has gone, or unable to show
+"""Takes care of a command's standard input, output and error, which may be closed, full, a pipe whose reader has gone, or unable to show
 some character.
 
-Called by the command line and the sandbox before they do anything. Output that cannot be printed changes neither what a command does nor
-its exit status: a run whose table nobody reads is still a run. What is printed is text: names, messages and files of other people cannot
-steer a terminal through it. Must stay free of heavy imports.
+A run whose table nobody reads is still a run: output that cannot be printed changes nothing. Names, messages and files of other people
+cannot steer a terminal. Must stay free of heavy imports.
 """
 
 from __future__ import annotations
@@ -24,18 +23,16 @@ PLAIN = {
     "█": "#", "░": ".", "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "●": "*", "■": "#", "◂": "<", "±": "+-",
     "─": "-", "━": "-", "│": "|", "’": "'",
 }  # fmt: skip
-"""Signs of ours -> text for an encoding that lacks them. All others become an escape, like ``\\u4e2d``."""
+r"""Text for encodings that lack these signs. All others become an escape, like ``\u4e2d``."""
 ERRORS = "mrcbed.plain"
-"""The name of the rule of :data:`PLAIN`, as ``errors=`` of a stream."""
 MOST_LINE = 1 << 20
-"""The longest line of a program's output that is passed on, in characters [ours]."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that are not text: control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks
-that turn the direction of writing (UAX 9), and lone surrogates, as which Python has bytes of a file name that are no text (PEP 383)."""
+"""Control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks that turn the direction of
+writing (UAX 9), and lone surrogates, Python's form of bytes of a file name that are no text (PEP 383)."""
 
 
 def printable(text: str, line: bool = False) -> str:
-    """Make text of anybody safe for a terminal: characters that would steer it become an escape, like ``\\x1b``. ``line``: newlines too."""
+    r"""Characters that would steer a terminal become an escape, like ``\x1b``. ``line``: newlines too."""
     if not _STEERING.search(text) and not (line and "\n" in text):
         return text
     text = _STEERING.sub(lambda found: _escape(found[0]), text)
@@ -57,8 +54,7 @@ codecs.register_error(ERRORS, _plain)
 
 
 class _Lossy(io.FileIO):
-    """A file descriptor that drops what it cannot write, and says so once. A reader that has gone, as that of ``| head -1``, is no
-    failure."""
+    """A file descriptor that drops what it cannot write, and says so once. A reader that has gone, as of ``| head -1``, is no failure."""
 
     lost: OSError | None = None
 
@@ -75,16 +71,12 @@ class _Lossy(io.FileIO):
 
 
 class _Text(io.TextIOWrapper):
-    """A standard stream that takes any text, and prints it as :func:`printable` has it."""
-
     def write(self, text: str, /) -> int:
         super().write(printable(text))
         return len(text)
 
 
 class _Verbatim:
-    """A :class:`_Text` as :func:`verbatim` gives it."""
-
     def __init__(self, stream: _Text) -> None:
         self._stream = stream
 
@@ -96,14 +88,13 @@ class _Verbatim:
 
 
 class Cutter:
-    """A cutter of text that comes in pieces into lines. The end of a line longer than ``MOST_LINE`` is counted, not kept."""
+    """Cuts text into lines. The end of a line longer than ``MOST_LINE`` is counted, not kept."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._size = 0
 
     def lines(self, text: str) -> list[str]:
-        """Return the lines that end in ``text``."""
         *ends, rest = text.split("\n")
         found = []
         for part in ends:
@@ -118,21 +109,20 @@ class Cutter:
         self._size += len(part)
 
     def end(self) -> list[str]:
-        """Return what is there of a line that has not ended, if anything."""
         line, more = "".join(self._parts), self._size - MOST_LINE
         self._parts, self._size = [], 0
         return [f"{line} ... and {more:,} characters more, left out"] if more > 0 else [line] if line else []
 
 
 def verbatim(stream: TextIO) -> TextIO:
-    """Return a standard stream that lets everything pass, for our own consoles, which make strangers' text safe themselves
-    (testbed.terminal), and for the output of a program that the user runs through us."""
+    """The stream lets everything pass: for our own consoles, which make strangers' text safe themselves, and for the output of a program
+    that the user runs through us."""
     return cast(TextIO, _Verbatim(stream)) if isinstance(stream, _Text) else stream
 
 
 def take_standard_streams() -> None:
-    """Make all three safe to use. A second call changes nothing. Where one was closed, as services and CI may start us, /dev/null takes its
-    number: otherwise the next file opened gets it, and whoever starts a program hands it on or closes it as the program's own."""
+    """Make all three safe to use. Idempotent. Where one was closed, as services and CI may start us, /dev/null takes its number: otherwise
+    the next file opened gets it, and whoever starts a program hands it on or closes it as the program's own."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -145,7 +135,6 @@ def take_standard_streams() -> None:
 
 
 def _safe(number: int, stream: Any, at_start: Any) -> TextIO:
-    """Return a standard stream as it should be; ``stream`` itself if it is that already, or somebody else's (a test's)."""
     if stream is not None:
         if stream is not at_start:
             return cast(TextIO, stream)
@@ -156,7 +145,7 @@ def _safe(number: int, stream: Any, at_start: Any) -> TextIO:
 
 
 def take_input() -> TextIO:
-    """Return standard input for one reader alone: /dev/null takes its number, so that no program started from now on can read from it."""
+    """/dev/null takes standard input's number, so that programs started later cannot read from it."""
     own = os.fdopen(os.dup(0), "r", encoding=sys.stdin.encoding, errors="replace")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -165,6 +154,5 @@ def take_input() -> TextIO:
 
 
 def reader_gone() -> bool:
-    """Say whether nobody reads standard output any more: a command that prints without end should end then."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return isinstance(raw, _Lossy) and raw.lost is not None

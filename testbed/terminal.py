@@ -1,8 +1,7 @@
-"""Makes consoles, tables and numbers for people. All of ours are made here, so that they look alike and show text literally.
+"""Makes consoles, tables and numbers for people.
 
 A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control characters,
-which a terminal would obey (testbed/streams.py). Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string. Used by
-all that print: the command line, the prompt, scenarios.
+which a terminal would obey. Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from testbed.streams import printable, verbatim
 
 Cell = str | Text
 TEXT = 20
-"""The fewest columns that wrapped text gets, if it has as many."""
 
 
 class _Console(Console):
-    """A console on which all text that is laid out is printable; only its own styles and movements reach the terminal as such."""
+    """All text that is laid out is printable; only the console's own styles and movements reach the terminal as such."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
@@ -37,7 +35,6 @@ class _Console(Console):
 
 
 def _literal(cell: Cell) -> Cell:
-    """Make a cell's text printable; it loses the styles of its parts if it was not."""
     plain = str(cell)
     shown = printable(plain)
     if shown == plain:
@@ -48,7 +45,6 @@ def _literal(cell: Cell) -> Cell:
 
 
 def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False) -> Console:
-    """Make a console on stdout, stderr or ``file``: as wide as the terminal, or ``width`` columns where there is none."""
     standard = sys.stderr if stderr else sys.stdout
     own = verbatim(standard)
     if file is None and own is not standard:
@@ -63,16 +59,16 @@ def table(
     heads: Sequence[str], rows: Iterable[Sequence[Cell] | None], *, title: str = "", caption: str = "",
     words: Collection[str] = (), names: Collection[str] = (),
 ) -> Table:  # fmt: skip
-    """Make a table of cells; a row that is None is a gap. The first column and those in ``names`` hold names: flush left, never broken.
-    Those in ``words`` hold text, which is wrapped. All others hold numbers: flush right, never broken."""
+    """A row that is None is a gap. The first column and those in ``names`` hold names: flush left, never broken. Those in ``words`` hold
+    text, which is wrapped. All others hold numbers: flush right, never broken."""
     literal = [None if row is None else [_literal(cell) for cell in row] for row in rows]
     return Table([printable(head) for head in heads], literal, title, caption, list(map(printable, words)), list(map(printable, names)))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, as :func:`table` makes it. On a console that is too narrow for all columns the rest of them follows below, so that no number
-    is cut off; each part repeats the first columns that tell the rows apart."""
+    """Where a console is too narrow the rest of the columns follows below, so that no number is cut off; each part repeats the first
+    columns that tell the rows apart."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell] | None]
@@ -89,7 +85,6 @@ class Table:
             yield Text(printable(self.caption), "table.caption")
 
     def _parts(self, width: int) -> list[list[int]]:
-        """Choose which columns stand beside each other on a console of this width."""
         cells = [list(map(str, row)) for row in self.rows if row is not None]
         columns = [[head, *(row[number] for row in cells)] for number, head in enumerate(self.heads)]
         widths = [max(map(_width, column)) for column in columns]
@@ -120,7 +115,6 @@ class Table:
 
 
 def fields(heads: Sequence[str], texts: Sequence[str], style: str = "") -> rich_table.Table:
-    """Make texts under each other, each beside its head; wrapped lines stay beside it. Empty texts are left out."""
     grid = rich_table.Table.grid(padding=(0, 2, 0, 0))
     for head, text in zip(heads, texts, strict=True):
         if text:
@@ -136,7 +130,6 @@ def _width(cell: str) -> int:
 
 
 def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
-    """Write a number with its unit; never "-0"."""
     if value is None:
         return "–"
     text = f"{value:{form}}"
@@ -144,7 +137,6 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
 
 
 def duration(ns: float | None) -> str:
-    """Write a time with the unit in which it reads well, to three digits."""
     if ns is None:
         return "–"
     unit, name = next(((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u), (1.0, "ns"))

@@ -1,8 +1,8 @@
 """The interface of all worlds to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
-virtual time, :class:`testbed.machines.world.Machines` one whose processes are on several machines; scenarios.run knows no more of any of
-them than this page. All times are ps of the network (docs/why/time.md).
+virtual time, :class:`testbed.machines.world.Machines` one whose processes are on several machines. All times are ps of the network
+(docs/why/time.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from topologies import Fabric
 from topologies.units import S
 
 WORLDS = EMULATED, SIMULATED = "emulated", "simulated"
-"""Names of the worlds."""
 PATIENCE = 10_000
 """A second of waiting for a machine is this part of a second in virtual time, as where machines emulate [ours]."""
 
@@ -46,7 +45,7 @@ class Timeline(Protocol):
     def time(self) -> int: ...
 
     def run(self, until: int) -> bool:
-        """Let time pass up to and including ``until``; returns False if something happened before that whoever waits must see."""
+        """Let time pass up to and including ``until``; False if something happened before that whoever waits must see."""
 
 
 class VirtualClock:
@@ -223,7 +222,7 @@ class World(Protocol):
         """Return what the controller saw and did after a time (docs/why/controller.md)."""
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Note that the network has converged around these links, all that are down."""
+        """The network has converged around these links, all that are down."""
 
     def deny(self, entry: str, reason: str = "", by: str = ...) -> bool:
         """Put an entry on the denylist (topologies/denylist.py); returns whether it is new. Raises."""
@@ -257,7 +256,7 @@ class World(Protocol):
         """Return one row per port (testbed/dataplane/counters.py)."""
 
     def backlog(self, port: str) -> int:
-        """Count the bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
+        """Count the bytes of the data class waiting at a port. Raises KeyError for an unknown port."""
 
     def loads(self) -> NDArray[np.int64]:
         """Return a row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
@@ -269,7 +268,7 @@ class World(Protocol):
         """Raise :class:`testbed.errors.ClusterDied` if something that the world needs has died."""
 
     def processes(self) -> Mapping[str, int]:
-        """Return the pids of the processes that work while a run goes, by name; empty where there are no processes."""
+        """Return name -> pid of the processes that work during a run; empty where there are none."""
 
     def port_watch(self) -> Ports | None:
         """Make a watch over rates and queues of all ports; None where a model moves the packets."""

@@ -1,6 +1,6 @@
 """Shapes as pure data: multi-plane Clos fabrics, their addresses, paths and what theory allows.
 
-Nothing in this package knows Mininet, sockets or clocks, and it imports nothing else of ours.
+Nothing here knows Mininet, sockets or clocks, and it imports nothing else of ours.
 """
 
 from topologies.clos import Fabric, FabricError, Link, Port

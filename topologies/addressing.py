@@ -14,36 +14,30 @@ from topologies.clos import ECMP, Fabric, FabricError
 from topologies.ecmp import uplink_of
 
 BLOCK = bytes.fromhex("fcbbbb00")
-"""Locator block fcbb:bb00::/32."""
 TIER_T0, TIER_T1, TIER_HOST = 1, 2, 3
 INNER_PREFIX = bytes.fromhex("fd6d7263000000000000000000000000")[:14]
-"""The first bytes of a host's one inner address: fd6d:7263::<number + 1> (a unique local prefix) [ours]."""
+"""A host's one inner address is fd6d:7263::<number + 1> (a unique local prefix) [ours]."""
 BACKGROUND_PREFIX = bytes.fromhex("fd6d7263000b")
-"""The first bytes of a background flow's two addresses: fd6d:7263:b::<flow>:<end>, apart from the hosts' own, so that each has routes of
-its own and every counter can tell its frames from the workload's [ours]."""
+"""A background flow's two addresses are fd6d:7263:b::<flow>:<end>, so that each has its own routes and every counter can tell its frames
+from the workload's [ours]."""
 HOST_MAC = bytes.fromhex("026d72630001")
-"""The MAC of all host ports: switches redirect frames without rewriting their destination [ours]."""
+"""Switches redirect frames without rewriting their destination [ours]."""
 SWITCH_MAC = bytes.fromhex("0a6d7263")
-"""The first four bytes of the MAC of a switch's port; its number follows. Under PFC a switch makes the MAC of the port where a frame of
-RoCE's data came in its source [ours]."""
+"""The number of a switch's port follows. Under PFC a switch makes the MAC of a data frame's ingress port its source [ours]."""
 ROUTER_MAC = HOST_MAC
-"""The MAC to which hosts address every frame: the one that the receiving host listens to."""
 GATEWAY = "fe80::1"
 """Next hop of the kernel's routes; a permanent neighbour on every NIC port."""
 
 
 def usid(plane: int, tier: int, index: int) -> int:
-    """Make the 16-bit uSID of a T0, a T1, or a host's downlink (then ``index`` is local to its T0)."""
     return plane << 12 | tier << 10 | index
 
 
 def usid_fields(value: int) -> tuple[int, int, int]:
-    """Split a uSID into (plane, tier, index)."""
     return value >> 12, value >> 10 & 3, value & 0x3FF
 
 
 def switch_usid(switch: str) -> int:
-    """Return the uSID of a switch by name, as ``p0-t1-3``. Raises :class:`FabricError` on another form."""
     try:
         plane, tier, index = switch.split("-")
         return usid(int(plane[1:]), {"t0": TIER_T0, "t1": TIER_T1}[tier], int(index))
@@ -56,7 +50,7 @@ def host_usid(fabric: Fabric, plane: int, host: int) -> int:
 
 
 def ev(plane: int, uplink: int) -> int:
-    """Make the 32-bit entropy value of (plane, T0 uplink), uplinks counted within a site. Between hosts of one T0 the uplink is 0."""
+    """Uplinks count within a site. Between hosts of one T0 the uplink is 0."""
     return plane << 16 | uplink
 
 
@@ -87,20 +81,17 @@ def sid_list(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collect
 
 
 def outer_address(sids: tuple[int, ...]) -> bytes:
-    """Make the 16 bytes of an outer destination address from the block and up to six uSIDs."""
     if len(sids) > 6:
         raise ValueError("an address holds at most six uSIDs")
     return (BLOCK + b"".join(s.to_bytes(2, "big") for s in sids)).ljust(16, b"\0")
 
 
 def path_address(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> bytes:
-    """Return the outer destination with which a packet leaves ``src`` for ``dst`` on EV ``value``; ``dead_links`` as in
-    :func:`sid_list`."""
     return outer_address(sid_list(fabric, src, dst, value, dead_links))
 
 
 def shift(address: bytes) -> bytes:
-    """Do what a uN switch does (RFC 9800 section 4.1.1): drop the first uSID, zeros enter at the end."""
+    """Does what a uN switch does (RFC 9800 section 4.1.1): drops the first uSID, zeros enter at the end."""
     return address[:4] + address[6:] + b"\0\0"
 
 
@@ -109,30 +100,27 @@ def inner_address(host: int) -> bytes:
 
 
 def inner_number(host: int) -> int:
-    """Return the last 16 bits of every inner address of a host, by which its T0s know its frames; never 0."""
+    """The last 16 bits of a host's inner addresses, by which its T0s know its frames; never 0."""
     return host + 1
 
 
 def host_of_inner(address: bytes) -> int:
-    """Invert :func:`inner_address`; -1 for an address that is no host's."""
     if address[:14] != INNER_PREFIX:
         return -1
     return int.from_bytes(address[14:16], "big") - 1
 
 
 def plane_address(plane: int, host: int) -> bytes:
-    """Return a host's inner address on one plane, fd6d:7263::<plane + 1>:<number + 1>: there only while MPTCP runs [ours]."""
+    """The address is fd6d:7263::<plane + 1>:<number + 1>, there only while MPTCP runs [ours]."""
     return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + inner_number(host).to_bytes(2, "big")
 
 
 def host_of_plane(address: bytes) -> tuple[int, int]:
-    """Split a :func:`plane_address` into (plane, host); (-1, -1) for any other address."""
     plane, host = int.from_bytes(address[12:14], "big") - 1, int.from_bytes(address[14:16], "big") - 1
     return (plane, host) if address[:12] == INNER_PREFIX[:12] and plane >= 0 and host >= 0 else (-1, -1)
 
 
 def background_addresses(flow: int) -> tuple[bytes, bytes]:
-    """Return the inner addresses of background flow number ``flow``: its source's and its destination's."""
     head = BACKGROUND_PREFIX.ljust(12, b"\0") + flow.to_bytes(2, "big")
     return head + b"\0\1", head + b"\0\2"
 
@@ -142,6 +130,6 @@ def text(address: bytes) -> str:
 
 
 def management_address(host: int) -> str:
-    """Return the IPv4 address of a host on the management network (testbed/emulated/management.py), 10.78.0.1 for h0, of 10.78.0.0/16: what
-    programs exchange before they have queue pairs goes there, as in a data centre, and not over the fabric."""
+    """The address is 10.78.0.1 for h0, of 10.78.0.0/16. As in a data centre, programs exchange there, and not over the fabric, what they
+    need before they have queue pairs."""
     return "10.78.{}.{}".format(*divmod(host + 1, 256))

@@ -10,12 +10,11 @@ from topologies.sizing import Size
 from topologies.structs import Doc
 
 HOURS = 730.5
-"""The hours of a month."""
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Parts(Struct, frozen=True, forbid_unknown_fields=True):
-    """Figures of parts: what each draws, costs, and how often it fails. Prices have no default: they are yours, in any currency."""
+    """What parts draw, cost, and how often they fail. Prices have no default: they are yours, in any currency."""
 
     switch_watts: Annotated[Amount, Doc("a switch without its optics; default: a 51.2 Tb/s chip alone (NVIDIA on Spectrum-4, 2023)")] = (
         500.0
@@ -34,20 +33,17 @@ class Parts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def watts(size: Size, parts: Parts) -> float:
-    """Add up the power of switches and optics, in watts; NICs are not counted."""
     return size.switches * parts.switch_watts + size.optics * parts.optic_watts
 
 
 def price(size: Size, parts: Parts) -> float:
-    """Add up the price of switches, optics and cables; NICs are not counted."""
     return size.switches * parts.switch_price + size.optics * parts.optic_price + size.optics / 2 * parts.cable_price
 
 
 def links_down(size: Size, parts: Parts) -> float:
-    """Compute how many links are broken at a time, on average (Little's law). A link fails as often whatever its rate [ours]."""
+    """The mean number, by Little's law. A link fails as often whatever its rate [ours]."""
     return size.links * parts.link_failures * parts.repair_hours / HOURS
 
 
 def switches_down(size: Size, parts: Parts) -> float:
-    """Compute how many switches are broken at a time, on average."""
     return size.switches * parts.switch_failures * parts.repair_hours / HOURS

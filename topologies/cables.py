@@ -1,4 +1,4 @@
-"""Enumerates the ports and cables of a fabric, once and in a fixed order, for :class:`topologies.clos.Fabric`, which keeps them. Pure."""
+"""Enumerates the ports and cables of a fabric, once and in a fixed order. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ if TYPE_CHECKING:
     from topologies.clos import Fabric
 
 Kind = Literal["nic", "fabric", "haul"]
-"""Kind of a cable: host to T0, T0 to T1, or T1 of site 0 to T1 of site 1."""
+"""Host to T0, T0 to T1, or T1 of site 0 to T1 of site 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One end of a cable."""
-
     number: int  # unique in the fabric, dense from 0; the emulation derives the interface index from it
     name: str
     node: str
@@ -24,7 +22,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cable. ``a`` is the lower end (host or T0), ``b`` the upper one (T0 or T1); of a long-haul cable ``a`` is in site 0."""
+    """``a`` is the lower end (host or T0), ``b`` the upper one (T0 or T1); of a long-haul cable ``a`` is in site 0."""
 
     name: str
     kind: Kind
@@ -35,7 +33,7 @@ class Link:
 
 
 def cables(fabric: Fabric) -> tuple[Link, ...]:
-    """Make all cables, plane by plane: those of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
+    """Cables come plane by plane: those of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
     links: list[Link] = []
 
     def cable(kind: Kind, plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:

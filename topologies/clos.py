@@ -1,19 +1,18 @@
 """A multi-plane two-tier Clos fabric as one frozen value.
 
-Every plane is a full two-tier Clos of its own: each of its T0 switches has one cable to each of its T1
-switches and one cable to each host under it. A host has one NIC port per plane and sits under the T0 of the
-same number in every plane (MRC paper, section 2). Planes never meet outside the hosts.
+Every plane is a full two-tier Clos of its own: each of its T0 switches has one cable to each of its T1 switches and one cable to each host
+under it. A host has one NIC port per plane and sits under the T0 of the same number in every plane (MRC paper, section 2). Planes never
+meet outside the hosts.
 
-Everyone receives the :class:`Fabric` as an argument; there is no global topology. Ports and links are
-enumerated here, once, in a fixed order, so that every process derives the same numbers from the same value.
+There is no global topology. Ports and links are enumerated once, in a fixed order, so that every process derives the same numbers from the
+same :class:`Fabric`.
 
-Names [ours]: host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's
-NIC port on plane 0), ``p0-t0-1-d2`` (downlink 2), ``p0-t0-1-u3`` (uplink to T1 number 3), ``p0-t1-3-d1`` (down to
-T0 number 1), ``p0-t1-0-s1`` (a T1's long-haul port to site 1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15
-characters.
+Names [ours]: host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's NIC port on plane 0), ``p0-t0-1-d2``
+(downlink 2), ``p0-t0-1-u3`` (uplink to T1 number 3), ``p0-t1-3-d1`` (down to T0 number 1), ``p0-t1-0-s1`` (a T1's long-haul port to site
+1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15 characters.
 
-With two sites [ours] a plane's T0s are divided between them, each site has T1s of its own, and T1 number j of site 0 has one long-haul
-cable to T1 number j of site 1, which is counted as t1_per_plane + j (docs/how/long-haul.md).
+With two sites [ours] a plane's T0s are divided between them, each site has its own T1s, and T1 number j of site 0 has one long-haul cable
+to T1 number j of site 1, which is counted as t1_per_plane + j (docs/how/long-haul.md).
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from topologies.structs import Doc, Refused, convert, one_of, text
 from topologies.units import BYTE, MS, NS, US
 
 MAX_PLANES = 16
-"""The most planes: the uSID has four bits for the plane [ours; docs/why/addressing.md]."""
+"""The uSID has four bits for the plane [ours; docs/why/addressing.md]."""
 MAX_INDEX = 1 << 10
-"""The most switches of a tier, and downlinks of a T0: the uSID has ten bits for their number [ours]."""
+"""The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 [ours]."""
 MAX_NAME = 15
-"""The longest name of a Linux interface, in characters (IFNAMSIZ - 1)."""
+"""The longest name of a Linux interface (IFNAMSIZ - 1)."""
 
 ETHERNET = 14
 IPV6 = 40
@@ -50,29 +49,28 @@ UDP_PORT = 4791
 BTH = 12
 ICRC = 4
 DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
-"""Bytes before the payload of an MRC data packet: Ethernet, outer and inner IPv6, UDP, BTH, METH, TSETH, RETH."""
+"""Bytes before an MRC data packet's payload: Ethernet, outer and inner IPv6, UDP, BTH, METH, TSETH, RETH."""
 ROCE_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + ICRC
 """Bytes beside the payload of RoCE's packets in the middle of a message."""
 SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
-"""Bytes of an MRC SACK on the wire: the same stack, then SETH and CC_STATE."""
+"""Bytes of an MRC SACK: the same stack, then SETH and CC_STATE."""
 
 MAX_FABRIC_NAME = 120
-"""The longest name of a fabric, in bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
+"""A fabric's name is part of files' names, which have at most 255 bytes (NAME_MAX) [ours]."""
 BASE_RTT = 10 * US
-"""Base RTT of a path across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full
-packets, near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
+"""Base RTT across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets, near the MRC paper's
+400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 HOP_DELAY = 725 * NS
 """Delay of a switch and a cable [MRC paper, section 5.2.1: 6.54 us across T1s, 5.09 us under one T0; the two switches between them]."""
 MAX_DELAY = 100 * MS
 MAX_HAUL = 10 * MAX_DELAY
 MIN_RATE, MAX_RATE = 10**6, 10**13
-"""The least and the largest rate of a link, in bits/s."""
 MAX_LINKS = 1 << 16
-"""The most cables of a fabric, eight times those of pod512 [ours]: each is an object here, and more in a world."""
+"""Eight times the cables of pod512 [ours]: each is an object here, and more in a world."""
 
 
 class FabricError(ValueError):
-    """A fabric that cannot be built. The message is one line: what is wrong, where, and the fix."""
+    """The message is one line: what is wrong, where, and the fix."""
 
     exit_status = 2  # of a command that ends with it: bad input
 
@@ -83,8 +81,8 @@ Alpha = Annotated[float, Meta(ge=2.0**-7, le=2.0**6)]
 _BDP = "BDP of the plane"
 SOURCE, ECMP, ADAPTIVE = "source", "ecmp", "adaptive"
 ROUTING = (SOURCE, ECMP, ADAPTIVE)
-"""The choosers of a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its
-T0, which takes the uplink with the least backlog, packet by packet."""
+"""Who chooses a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its T0,
+which takes the uplink with the least backlog, packet by packet."""
 PFC_GAP = 4
 """Full packets between a port's XOFF and its XON (SONiC's profiles: some 18 KB)."""
 
@@ -213,41 +211,38 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def host_rate(self) -> int:
-        """The bits/s of all NIC ports of one host together."""
         return self.nic_rate * self.planes
 
     @property
     def paths_per_pair(self) -> int:
-        """The number of paths between two hosts under different T0s: one per plane and T1 of a site."""
+        """Hosts under different T0s have one path per plane and T1 of a site."""
         return self.planes * self.t1_per_plane
 
     @property
     def t1_count(self) -> int:
-        """The number of T1s of a plane, those of all sites."""
         return self.t1_per_plane * self.sites
 
     @cached_property
     def frame_bytes(self) -> int:
-        """The bytes of a full data packet as a link carries it, Ethernet header included, preamble and FCS not."""
+        """A full data packet with its Ethernet header, without preamble and FCS."""
         return DATA_HEADERS + self.mtu + ICRC
 
     @property
     def payload_share(self) -> float:
-        """Payload bytes per byte on the wire, of MRC's full data packets."""
         return self.mtu / self.frame_bytes
 
     def payload_rate(self, kind: str) -> float:
-        """Compute the most payload of a host, bits/s, under a kind of transport: RoCE's packets but the first of a message have neither
-        METH, TSETH nor RETH."""
+        """The most payload of a host, bits/s: RoCE's packets but the first of a message have neither METH, TSETH nor RETH."""
         size = self.mtu + ROCE_HEADERS if kind == "roce" else self.frame_bytes
         return self.host_rate * self.mtu / size
 
     def turns(self, local: bool, far: bool = False, whole: bool = True) -> tuple[int, int, int]:
-        """Count how often a frame on an idle path takes the time of a NIC's link, of one between switches, and of a long-haul cable;
-        ``whole``: false, up to the last switch.
+        """How often a frame on an idle path takes the time of a NIC's link, of one between switches, and of a long-haul cable; ``whole``:
+        false, up to the last switch.
 
         A switch that waits for the whole frame makes each link count. One that cuts through begins when the frame does, where it comes in
-        no slower than it leaves, and ends no sooner than its last bit is there."""
+        no slower than it leaves, and ends no sooner than its last bit is there.
+        """
         links = [0, *(() if local else (1, 2, 1) if far else (1, 1)), 0]
         rates, counts = (self.nic_rate, self.fabric_rate, self.long_haul_rate), [0, 0, 0]
         for k, link in enumerate(links if whole else links[:-1]):
@@ -257,71 +252,62 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return counts[0], counts[1], counts[2]
 
     def wire_ps(self, size: int, local: bool, far: bool = False) -> int:
-        """Compute how long the links of an idle path take to serialise a frame of ``size`` bytes; ``local``: between hosts under one T0,
-        ``far``: between sites."""
+        """Time to serialise ``size`` bytes on an idle path; ``local``: under one T0, ``far``: between sites."""
         rates = (self.nic_rate, self.fabric_rate, self.long_haul_rate)
         return sum(size * count * BYTE // rate for count, rate in zip(self.turns(local, far), rates, strict=True) if count)
 
     def _serialisation_ps(self, crossing: bool) -> int:
-        """Compute the time of a full data packet serialised on the links of a path, and of the SACK for it on the way back."""
         return self.wire_ps(self.frame_bytes + SACK_BYTES, local=not crossing or self.t0_per_plane == 1)
 
     @property
     def local_delay_ps(self) -> int:
-        """The one-way delay between hosts under one T0."""
         return self.delay_ps - 2 * self.hop_delay_ps
 
     @cached_property
     def base_rtt_ps(self) -> int:
-        """The base RTT of a cross-T1 path: its links serialise a full data packet and its SACK, and the delay both ways [ours]."""
+        """A cross-T1 path's links serialise a full data packet and its SACK, and the delay both ways [ours]."""
         return self._serialisation_ps(True) + 2 * self.delay_ps
 
     @cached_property
     def local_rtt_ps(self) -> int:
-        """The base RTT between hosts under one T0."""
         return self._serialisation_ps(False) + 2 * self.local_delay_ps
 
     @cached_property
     def haul_rtt_ps(self) -> int:
-        """The base RTT between sites: a long-haul cable each way, and its delay; with one site that of a cross-T1 path."""
+        """A path between sites has a long-haul cable each way, and its delay; with one site it is that of a cross-T1 path."""
         if self.sites == 1:
             return self.base_rtt_ps
         return self.wire_ps(self.frame_bytes + SACK_BYTES, False, True) + 2 * (self.delay_ps + self.long_haul_delay_ps)
 
     def rtt_ps(self, a: int, b: int) -> int:
-        """Return the base RTT between two hosts, by number: under one T0, across T1s, or between sites."""
         return self.local_rtt_ps if self.t0_of(a) == self.t0_of(b) else self.haul_rtt_ps if self.is_far(a, b) else self.base_rtt_ps
 
     def data_ps(self, local: bool, far: bool = False) -> int:
-        """Compute how long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0, ``far``:
-        between sites."""
         return self.wire_ps(self.frame_bytes, local, far)
 
     @cached_property
     def plane_bdp(self) -> int:
-        """The bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
+        """The bandwidth-delay product of one plane: a NIC port's rate times the base RTT."""
         return self.nic_rate * self.base_rtt_ps // BYTE
 
     # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
 
     @cached_property
     def port_bytes(self) -> int:
-        """A port's own buffer, bytes: of host ports, and of a switch's unless its ports share a pool."""
+        """The buffer of host ports, and of a switch's unless its ports share a pool."""
         return int(self.plane_bdp * self.buffer_bdp)
 
     @cached_property
     def buffer_bytes(self) -> int:
-        """The backlog above which a switch's port drops at the tail, bytes; with a pool the most that a queue can reach."""
+        """The backlog above which a switch's port drops at the tail; with a pool the most that a queue can reach."""
         return self._share(max(self.pool_bytes), self.pool_alphas[0]) if self.pool_mb_per_tbps else self.port_bytes
 
     @cached_property
     def buffer_rtts(self) -> float:
-        """:attr:`buffer_bytes` in BDPs of the plane."""
         return self.buffer_bytes / self.plane_bdp if self.pool_mb_per_tbps else self.buffer_bdp
 
     @cached_property
     def pool_bytes(self) -> tuple[int, int]:
-        """The bytes that the ports of a T0 share, and those of a T1."""
         t0 = self.hosts_per_t0 * self.nic_rate + self.t1_per_plane * self.fabric_rate
         t1 = self.t0_per_plane // self.sites * self.fabric_rate + (self.sites - 1) * self.long_haul_rate
         shared = tuple(int(rate * self.pool_mb_per_tbps / 10**6) for rate in (t0, t1 if self.t1_per_plane else 0))
@@ -329,46 +315,41 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def pool_alphas(self) -> tuple[int, int]:
-        """The alphas of lossy and of lossless data, in 128ths."""
+        """Alphas of lossy and of lossless data, in 128ths."""
         return int(128 * self.pool_alpha), int(128 * self.pool_alpha_lossless)
 
     @staticmethod
     def _share(pool: int, alpha: int) -> int:
-        """Compute how much of a pool its only busy queue may hold. ``alpha`` in 128ths."""
         return pool * alpha // (128 + alpha)
 
     @cached_property
     def ecn_bytes(self) -> tuple[int, int]:
-        """The backlogs between which marking rises linearly from nothing to every packet, bytes."""
+        """Marking rises linearly between these backlogs from nothing to every packet."""
         return int(self.plane_bdp * self.ecn_low_bdp), int(self.plane_bdp * self.ecn_high_bdp)
 
     def trim_bytes(self, last_hop: bool) -> int:
-        """Return the backlog above which packets are trimmed, bytes."""
         return int(self.plane_bdp * (self.trim_last_hop_bdp if last_hop else self.trim_bdp))
 
     @cached_property
     def pfc_bytes(self) -> tuple[int, int]:
-        """(XOFF, XON), bytes: what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes
-        on. With a pool the most that XOFF can be, if no other port's packets wait."""
+        """(XOFF, XON): what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes on. With a
+        pool the most that XOFF can be, if no other port's packets wait."""
         pool = self.pool_mb_per_tbps
         xoff = self._share(max(self.pool_bytes), self.pool_alphas[1]) if pool else int(self.plane_bdp * self.pfc_xoff_bdp)
         return xoff, max(self.frame_bytes, xoff - PFC_GAP * self.frame_bytes)
 
     @property
     def simulated_only(self) -> str:
-        """The setting that only simulated switches have, as it is written; "" if it is not in use."""
         pool = f"pool_mb_per_tbps = {self.pool_mb_per_tbps}" if self.pool_mb_per_tbps else ""
         return f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else pool
 
     @cached_property
     def pfc_ps(self) -> int:
-        """The time for which packets still arrive after a PAUSE, and after its end none: there and back on one of a path's four cables
-        [ours]."""
+        """Packets still arrive so long after a PAUSE, and after its end none: there and back on one of a path's four cables [ours]."""
         return self.delay_ps // 2
 
     def pfc_headroom(self, rate: int) -> int:
-        """Compute the bytes kept for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb,
-        annex)."""
+        """Bytes for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb, annex)."""
         return rate * self.pfc_ps // BYTE + 2 * self.frame_bytes
 
     # --- names -----------------------------------------------------------------------------------------------
@@ -379,7 +360,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
-        """The names of T0s then T1s of plane 0, then of plane 1, ... A switch's place here is its number."""
+        """T0s then T1s of plane 0, then of plane 1, ... A switch's place here is its number."""
         return tuple(
             name
             for p in range(self.planes)
@@ -387,7 +368,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         )
 
     def host_number(self, host: str) -> int:
-        """Return the number of a host by name. Raises :class:`FabricError` naming the valid range."""
         if host in self._host_numbers:
             return self._host_numbers[host]
         raise FabricError(f"fabric {self.name!r} has no host {host!r}: hosts are h0..h{self.host_count - 1}")
@@ -397,26 +377,21 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return {name: i for i, name in enumerate(self.hosts)}
 
     def t0_of(self, host: int) -> int:
-        """Return the number of the T0 that a host hangs under, the same in every plane."""
         return host // self.hosts_per_t0
 
     def downlink_of(self, host: int) -> int:
-        """Return a host's downlink number, local to its T0."""
         return host % self.hosts_per_t0
 
     def site_of_t0(self, t0: int) -> int:
-        """Return the site of a T0, by number: 0 or 1."""
         return t0 * self.sites // self.t0_per_plane
 
     def site_of(self, host: int) -> int:
-        """Return the site of a host, by number: 0 or 1."""
         return self.site_of_t0(self.t0_of(host))
 
     def is_far(self, a: int, b: int) -> bool:
         return self.sites > 1 and self.site_of(a) != self.site_of(b)
 
     def t1s_of_t0(self, t0: int) -> range:
-        """Return the numbers of the T1s that a T0 has cables to, by uplink: those of its site."""
         first = self.site_of_t0(t0) * self.t1_per_plane
         return range(first, first + self.t1_per_plane)
 
@@ -428,7 +403,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """All ports; ``ports[n].number == n``."""
         return tuple(port for link in self.links for port in (link.a, link.b))
 
     @cached_property
@@ -436,7 +410,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return {link.name: link for link in self.links}
 
     def link(self, name: str) -> Link:
-        """Return a link by name, its two nodes in either order. Raises :class:`FabricError` with the nearest names."""
+        """The two nodes may be in either order. Raises :class:`FabricError` with the nearest names."""
         found = self.links_by_name.get(name) or self.links_by_name.get(":".join(reversed(name.split(":"))))
         if found is None:
             near = difflib.get_close_matches(name, self.links_by_name, n=3, cutoff=0.3) or [self.links[0].name, self.links[-1].name]
@@ -446,25 +420,23 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     # --- as data ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain values that :meth:`from_dict` turns back into an equal fabric."""
+        """:meth:`from_dict` turns it back into an equal fabric."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, object]) -> Fabric:
-        """Invert :meth:`to_dict`. Raises :class:`FabricError`."""
         try:
             return convert(data, cls)
         except Refused as error:
             raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from error
 
     def with_(self, **changes: Any) -> Fabric:
-        """Return a copy with some fields changed, validated again. Another delay has its own default of ``hop_delay_ps``."""
+        """The copy is validated again. Another delay has its own default of ``hop_delay_ps``."""
         own: dict[str, object] = {"hop_delay_ps": -1} if "delay_ps" in changes else {}
         return self.from_dict({**self.to_dict(), **own, **changes})
 
 
 def check_sites(fabric: Fabric) -> None:
-    """Refuse what a fabric of its number of sites cannot have. Raises :class:`topologies.structs.Refused`."""
     if fabric.sites == 1:
         for key in ("long_haul_rate", "long_haul_delay_ps"):
             if getattr(fabric, key):

@@ -1,4 +1,4 @@
-"""Reads entries of a denylist: which EVs an operator, a controller or a policy forbids. Pure data.
+"""Reads entries of a denylist: which EVs an operator, a controller or a policy forbids.
 
 An entry is a link's name (``p0-t0-0:p0-t1-3``), a switch's (``p0-t1-3``: every path through it), a plane (``p0``), or one path:
 ``h0>h5@p0/3`` from h0 to h5 on plane 0, uplink 3 [ours; MRC has the DENIED state and leaves open who speaks how].
@@ -20,7 +20,7 @@ FORMS = "a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path (h
 
 
 def check_entry(fabric: Fabric, text: str) -> str:
-    """Return an entry as it is kept, links with their ends in the fabric's order. Raises :class:`FabricError`, one line."""
+    """Links get their ends in the fabric's order. Raises :class:`FabricError`."""
     if found := _PATH.fullmatch(text):
         src, dst, plane, uplink = map(int, found.groups())
         for host in (src, dst):
@@ -42,15 +42,14 @@ def check_entry(fabric: Fabric, text: str) -> str:
 
 
 def denied(fabric: Fabric, entries: Iterable[str], src: int, dst: int) -> set[int]:
-    """Find the EVs from ``src`` to ``dst`` that one of ``entries`` (as :func:`check_entry` returned them) forbids."""
+    """EVs that one of ``entries`` (of :func:`check_entry`) forbids."""
     names = set(entries)
     return {value for value, forbidding in _forbidding(fabric, src, dst) if not names.isdisjoint(forbidding)} if names else set()
 
 
 @lru_cache(maxsize=512)
 def _forbidding(fabric: Fabric, src: int, dst: int) -> tuple[tuple[int, frozenset[str]], ...]:
-    """Return each EV from ``src`` to ``dst``, and the entries that forbid it. Kept: an engine asks for every peer whenever one cable
-    changes."""
+    """EVs, and the entries that forbid each. Kept: an engine asks for every peer whenever one cable changes."""
     made = []
     for value in path_evs(fabric, src, dst):
         plane, uplink = ev_fields(value)
@@ -61,5 +60,5 @@ def _forbidding(fabric: Fabric, src: int, dst: int) -> tuple[tuple[int, frozense
 
 
 def over_links(fabric: Fabric, links: Iterable[str], src: int, dst: int) -> set[int]:
-    """Find the EVs from ``src`` to ``dst`` whose path takes one of ``links`` (their names, ends in the fabric's order)."""
+    """EVs whose path takes one of ``links`` (ends in the fabric's order)."""
     return denied(fabric, (link for link in links if ":" in link), src, dst)

@@ -1,8 +1,8 @@
 """Does ECMP: chooses among a packet's paths as switches that hash do, before and after they have converged around a failure.
 
-Used for the baselines, whose flows are hashed by their 5-tuple, and for MRC over statically configured ECMP (MRC paper, section 2), whose
-EV is hashed: it is striped over the UDP source port and the flow label. Sources write the result into their packets' SRv6 addresses on
-behalf of the switches: same paths, and one data plane for all. Pure.
+It serves the baselines, whose flows are hashed by their 5-tuple, and MRC over statically configured ECMP (MRC paper, section 2), whose EV
+is hashed: it is striped over the UDP source port and the flow label. Sources write the result into their packets' SRv6 addresses on behalf
+of the switches: same paths, and one data plane for all. Pure.
 
 The hash is CRC-32 from a start value that is the fabric's, as switch ASICs do it, then MurmurHash3's 32-bit finaliser, because CRC alone is
 linear and consecutive values would fall in patterns. Among the paths the highest of mix(hash, path) wins (rendezvous hashing): a failure
@@ -30,7 +30,7 @@ _ENTROPY: Final = struct.Struct("!HHI")
 
 
 def _mix(value: int) -> int:
-    """Do MurmurHash3's fmix32: every output bit depends on every input bit."""
+    """MurmurHash3's fmix32: every output bit depends on every input bit."""
     value ^= value >> 16
     value = value * 0x85EBCA6B & _MASK
     value ^= value >> 13
@@ -39,26 +39,23 @@ def _mix(value: int) -> int:
 
 
 def fabric_seed(fabric: Fabric) -> int:
-    """Return the start value of every switch's hash: the same on every fabric of this shape, however fast it runs and whatever its queues
-    do."""
+    """The start value of every switch's hash: the same on every fabric of this shape, whatever its speed and queues."""
     return zlib.crc32(repr((fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0)).encode())
 
 
 def flow_hash(seed: int, src: bytes, dst: bytes, sport: int, dport: int) -> int:
-    """Hash a flow's inner 5-tuple (addresses, UDP, ports) to 32 bits."""
     return _mix(zlib.crc32(_TUPLE.pack(src, dst, 17, sport, dport), seed))
 
 
 def choose(hashed: int, paths: Sequence[int], how: str) -> int:
-    """Choose the one of ``paths`` (not empty) that a hash takes, under ``ecmp_hash = how``."""
     if how == MODULO:
         return paths[hashed % len(paths)]
     return max(paths, key=lambda path: _mix(hashed ^ _mix(path + 1)))
 
 
 def uplink_of(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> int:
-    """Return the T1 over which EV ``value`` leads from ``src`` to ``dst``, under different T0s, once the switches know of ``dead_links``.
-    Where no T1 of the plane is left, it is the one of before: the packets are lost."""
+    """The T1 over which EV ``value`` leads between hosts under different T0s, once the switches know of ``dead_links``. Where no T1 of the
+    plane is left, it is the one of before: the packets are lost."""
     plane, first, last = value >> 16, fabric.t0_of(src), fabric.t0_of(dst)
     uplinks = range(fabric.t1_per_plane)
     living = [

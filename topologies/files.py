@@ -1,7 +1,6 @@
 """Reads files that may not be what they should: other people's, and results that were damaged on the way.
 
-A regular file, of bounded size, whose JSON is of bounded depth and has the types that its reader declares. Nothing that lies there may make
-a reader wait, fill memory, or need more than one line to refuse.
+Nothing in a file may make a reader wait, fill memory, or need more than one line to refuse.
 """
 
 from __future__ import annotations
@@ -18,21 +17,19 @@ T = TypeVar("T")
 _MISSING = "Object missing required field `"
 
 MOST_JSON = 256 << 20
-"""The largest JSON file, in bytes [ours]; the largest that mrcbed writes is a run's record, 44 MB for 64 hosts."""
+"""The largest JSON file that mrcbed writes is a run's record, 44 MB for 64 hosts [ours]."""
 MOST_DEPTH = 64
-"""The most levels of JSON's tables and lists within each other [ours]."""
 MOST_VALUES = 8_000_000
-"""The most values of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
+"""Each value takes 60 bytes or more of memory, and the record of 512 hosts has half as many [ours]."""
 
 
 class FileError(ValueError):
-    """A file cannot be read, or does not hold what it should. The text is one line, which names the file."""
+    """The text is one line, which names the file."""
 
     exit_status = 2
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a regular file to read from. Raises :class:`FileError` for anything else, OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO that nobody writes to shall not hold us up
     except OSError as error:
@@ -46,7 +43,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def content(path: Path, most: int) -> bytes:
-    """Read the bytes of a regular file. Raises :class:`FileError` for anything else and for more than ``most`` bytes, OSError."""
+    """Raises :class:`FileError` for no regular file and for more than ``most`` bytes, OSError."""
     with opened(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -55,8 +52,8 @@ def content(path: Path, most: int) -> bytes:
 
 
 def parse_json(data: bytes | str, path: Path) -> Any:
-    """Parse JSON: no NaN, and no half of a surrogate pair. Raises :class:`FileError` for other text, for more than :data:`MOST_VALUES`
-    values, and for more than :data:`MOST_DEPTH` levels."""
+    """No NaN, and no half of a surrogate pair. Raises :class:`FileError`, also for more than :data:`MOST_VALUES` values or
+    :data:`MOST_DEPTH` levels."""
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise FileError(f"damaged: {path} has more than {MOST_VALUES:,} values")
@@ -69,8 +66,7 @@ def parse_json(data: bytes | str, path: Path) -> Any:
 
 
 def check_depth(value: Any, path: Path) -> None:
-    """Check that tables and lists are at most :data:`MOST_DEPTH` deep: code that goes through deeper ones recursively would fail. Raises
-    :class:`FileError`."""
+    """Recursive code would fail beyond :data:`MOST_DEPTH` levels. Raises :class:`FileError`."""
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [item for at in level if isinstance(at, (dict, list)) for item in (at.values() if isinstance(at, dict) else at)]
@@ -80,7 +76,7 @@ def check_depth(value: Any, path: Path) -> None:
 
 
 def typed(value: Any, kind: type[T], path: Path) -> T:
-    """Check ``value`` as ``kind`` (a msgspec.Struct or any type that msgspec checks). Raises :class:`FileError`, *damaged: KEY in FILE*."""
+    """``kind``: any type that msgspec checks. Raises :class:`FileError`, *damaged: KEY in FILE*."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -88,7 +84,6 @@ def typed(value: Any, kind: type[T], path: Path) -> T:
 
 
 def damaged(error: msgspec.ValidationError, path: Path) -> FileError:
-    """Word msgspec's error: *damaged: KEY in FILE*, and what is wrong."""
     what, _, key = str(error).replace(" - at `key` in ", " - at ").partition(" - at `$")
     if what.startswith(_MISSING):
         what, key = "it is missing", f"{key.rstrip('`')}.{what.removeprefix(_MISSING)}"
@@ -96,5 +91,4 @@ def damaged(error: msgspec.ValidationError, path: Path) -> FileError:
 
 
 def read_json(path: Path, kind: type[T], most: int = MOST_JSON) -> T:
-    """Read a JSON file as ``kind``. Raises :class:`FileError`, OSError."""
     return typed(parse_json(content(path, most), path), kind, path)

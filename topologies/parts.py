@@ -14,8 +14,6 @@ from topologies.clos import Fabric, FabricError, Link, Port
 
 @dataclass(frozen=True)
 class Part:
-    """One machine's part. ``t0s``: numbers of the T0s, the same in every plane. ``machine``: its place among the parts, from 0."""
-
     fabric: Fabric
     machine: int
     t0s: range
@@ -30,7 +28,6 @@ class Part:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Its cables, in the fabric's order: those of its hosts, and those from its T0s to the T1s."""
         if len(self.t0s) == self.fabric.t0_per_plane:
             return self.fabric.links
         per_plane = self.fabric.t0_per_plane + self.fabric.t1_per_plane  # as Fabric.switches lists them
@@ -44,18 +41,16 @@ class Part:
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
-        """The switches that have a port here, in the fabric's order: its T0s, and every T1."""
         own = {port.node for port in self.ports}
         return tuple(name for name in self.fabric.switches if name in own)
 
 
 def whole(fabric: Fabric) -> Part:
-    """Return the part of a machine that carries everything."""
     return Part(fabric, 0, range(fabric.t0_per_plane))
 
 
 def divide(fabric: Fabric, machines: int) -> tuple[Part, ...]:
-    """Make parts of nearly equal size for so many machines. Raises :class:`FabricError` if there are not enough T0s."""
+    """Parts have nearly equal size. Raises :class:`FabricError` if there are not enough T0s."""
     if not 1 <= machines <= fabric.t0_per_plane:
         raise FabricError(
             f"fabric {fabric.name!r} has {fabric.t0_per_plane} T0 per plane, and each machine needs one: give at most "

@@ -2,7 +2,7 @@
 four.
 
 Nothing here is emulated. The fabrics of :mod:`topologies.clos` are small; this is section 2 of the MRC paper as arithmetic, for any number
-of NICs, NIC rate and switch. Called by ``mrcbed fabric size`` and ``mrcbed paper sizing``. Pure.
+of NICs, NIC rate and switch.
 
 A *plane* is a folded Clos of its own, of switches with k ports at the rate of one of the NIC's ports. Below the top tier half of a switch's
 ports face down; on T0s more, where they are oversubscribed (below). With t tiers and n NICs, one port of each in the plane:
@@ -34,7 +34,7 @@ from topologies.clos import FabricError
 
 GBIT = 10**9
 SWITCH_RATE = 51_200 * GBIT
-"""The capacity of a switch, bits/s, one direction: the switches of the MRC paper, section 2."""
+"""Bits/s of a switch, one direction (MRC paper, section 2)."""
 NIC_RATE = 800 * GBIT
 PAPER_NICS = 131_072
 MAX_TIERS = 6
@@ -42,7 +42,7 @@ MAX_TIERS = 6
 
 @dataclass(frozen=True)
 class Size:
-    """One design. Rates are in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
+    """Rates are in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
 
     nics: int
     nic_rate: int
@@ -50,7 +50,7 @@ class Size:
     planes: int
     tiers: int
     oversubscription: Fraction = Fraction(1)
-    """Oversubscription of T0s: ports down to ports up, 1 or more."""
+    """T0s' ports down to ports up, 1 or more."""
 
     def __post_init__(self) -> None:
         if self.nics < 1 or self.planes < 1 or self.nic_rate < 1 or self.switch_rate < 1:
@@ -71,18 +71,15 @@ class Size:
 
     @property
     def radix(self) -> int:
-        """The number of ports of a switch at the port rate."""
         return self.switch_rate // self.port_rate
 
     @property
     def down(self) -> int:
-        """The number of ports of a T0 to NICs."""
         ratio = self.oversubscription
         return self.radix if self.tiers == 1 else int(self.radix * ratio / (ratio + 1))
 
     @property
     def up(self) -> int:
-        """The number of ports of a T0 to T1s."""
         return self.radix - self.down
 
     @property
@@ -102,7 +99,6 @@ class Size:
 
     @property
     def switches(self) -> int:
-        """The number of switches over all planes; every tier rounded up to whole switches."""
         if self.tiers == 1:
             return self.planes * self.t0s
         uplinks = self.t0s * self.up
@@ -110,23 +106,21 @@ class Size:
 
     @property
     def links(self) -> int:
-        """The number of cables at the port rate, over all planes, those to the NICs included."""
+        """Cables at the port rate, over all planes, those to the NICs included."""
         return self.planes * (self.nics + (self.tiers - 1) * self.switch_links)
 
     @property
     def switch_links(self) -> int:
-        """The number of links between two tiers of switches of a plane: as many as NICs without oversubscription, T0s that are not full
-        included."""
+        """Links between two tiers of a plane: as many as NICs without oversubscription, T0s that are not full included."""
         return 0 if self.tiers == 1 else ceil(Fraction(self.nics * self.up, self.down))
 
     @property
     def optics(self) -> int:
-        """The number of transceivers, had each the NIC's full rate: two a link."""
+        """Two transceivers a link, had each the NIC's full rate."""
         return ceil(Fraction(2 * self.links, self.planes))
 
     @property
     def longest_path(self) -> int:
-        """The number of switches on the longest path."""
         return 2 * self.tiers - 1
 
     @property
@@ -135,17 +129,16 @@ class Size:
 
     @property
     def uplink_share(self) -> Fraction:
-        """The share of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
+        """What one T0-T1 link takes of a T0's capacity, and of a host's in that plane; 0 without a T1."""
         return Fraction(0) if self.tiers == 1 else Fraction(1, self.up)
 
     @property
     def nic_link_share(self) -> Fraction:
-        """The share of a NIC that goes with one NIC-T0 link."""
         return Fraction(1, self.planes)
 
     @property
     def paths(self) -> int:
-        """The number of shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
+        """Shortest paths between NICs under different T0s that meet in the top tier."""
         if self.tiers == 1:
             return self.planes
         above: int = (self.radix // 2) ** (self.tiers - 2)
@@ -153,7 +146,6 @@ class Size:
 
 
 def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversubscription: Fraction = Fraction(1)) -> Size:
-    """Make the design with as few tiers as possible. Raises :class:`FabricError` beyond :data:`MAX_TIERS`."""
     for tiers in range(1, MAX_TIERS + 1):
         size = Size(nics, nic_rate, switch_rate, planes, tiers, oversubscription)
         if size.fits:
@@ -162,5 +154,5 @@ def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversu
 
 
 def splits(nics: int = PAPER_NICS, nic_rate: int = NIC_RATE, switch_rate: int = SWITCH_RATE) -> list[Size]:
-    """Make one design per way to split the NIC in 1, 2, 4 or 8, each with as few tiers as it takes."""
+    """One design per split of the NIC in 1, 2, 4 or 8."""
     return [fewest_tiers(nics, nic_rate, switch_rate, planes) for planes in (1, 2, 4, 8)]

@@ -3,7 +3,6 @@
 A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices, and a :class:`Doc` for
 each key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and
 words every refusal in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
-scenarios/schema/keys.py reads the same annotations for ``mrcbed explain``, ``mrcbed tools schema`` and the tables of the documents.
 
 Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a default
 for each option, has bounds and meanings beside it, and lets :func:`options_of` make the Struct.
@@ -28,7 +27,7 @@ _MISSING = "Object missing required field `"
 
 
 class Refused(ValueError):
-    """Input is refused. ``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
+    """``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(key, text)
@@ -40,9 +39,8 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Doc:
-    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end. msgspec takes no notice of it.
-    ``unit``: of a plain number. ``default``: in words, where the Struct's own default only stands for it. ``example``: as TOML writes
-    it."""
+    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end; msgspec ignores it. ``unit``: of a
+    plain number. ``default``: in words, where the Struct's own only stands for it. ``example``: as TOML writes it."""
 
     meaning: str
     unit: str = ""
@@ -69,12 +67,10 @@ def one_of(names: Iterable[str]) -> msgspec.Meta:
 
 
 def text(pattern: str, description: str) -> msgspec.Meta:
-    """Make the Meta for ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
 MAX_NAME = 200
-"""The longest name in results, in letters [ours]."""
 NAME = text(
     rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}", f"one line of text without control characters, of at most {MAX_NAME} letters"
 )
@@ -82,8 +78,7 @@ NAME = text(
 
 
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
-    """Convert ``data`` to a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold
-    numbers."""
+    """Fills the Struct ``kind``. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
     try:
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -93,8 +88,7 @@ def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T
 
 
 def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]) -> type[msgspec.Struct]:
-    """Make a Struct for what people may set of a dataclass: every field that has a default, with its bounds and meaning. :func:`given` says
-    which of them were set."""
+    """Fields are those of the dataclass that have a default, with bounds and meaning. :func:`given` says which of them were set."""
     hints = get_type_hints(record)
     assert keys.keys() <= hints.keys(), keys.keys() - hints.keys()
     options: list[Any] = []
@@ -108,12 +102,10 @@ def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]])
 
 
 def defaults_of(record: type) -> dict[str, object]:
-    """Return the defaults of the dataclass that :func:`options_of` was given."""
     return {field.name: field.default for field in fields(record) if field.default is not MISSING}
 
 
 def docs_of(kind: type[msgspec.Struct]) -> dict[str, Doc]:
-    """Return key as written -> its meaning, of every field that has one."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     found = {names[name]: _doc(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names}
     return {name: doc for name, doc in found.items() if doc is not None}
@@ -125,7 +117,6 @@ def _doc(hint: Any) -> Doc | None:
 
 
 def given(data: Mapping[str, object], options: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the options in ``data``, checked. Raises :class:`Refused`."""
     return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
 
 
@@ -140,7 +131,6 @@ def there_are(value: Any, names: Iterable[str]) -> str:
 
 
 def join(where: str, key: str) -> str:
-    """Join ``workload`` and ``steps``, or ``[0]``, to one dotted key."""
     return f"{where}{key}" if not where or not key or key[0] == "[" else f"{where}.{key}"
 
 
@@ -185,7 +175,6 @@ def _struct(kind: inspect.Type) -> inspect.StructType:
 
 
 def _parts(kind: inspect.Type) -> Sequence[inspect.Type]:
-    """Return the types of a union that have values to write."""
     types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return [t for t in types if not isinstance(t, inspect.NoneType)]
 
@@ -195,7 +184,6 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 
 def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:
-    """Follow msgspec's path, like ``.transport[0].kind``; returns (type, value) there."""
     for key, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         if key:
             kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)
@@ -212,7 +200,7 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
 
 
 def expected(kind: inspect.Type) -> str:
-    """Say for a person what a value must be: "a whole number in 1..64"."""
+    """Says for a person what a value must be: "a whole number in 1..64"."""
     match kind:
         case inspect.Metadata(extra=extra) if extra and "names" in extra:
             return f"one of {', '.join(extra['names'])}"
@@ -256,6 +244,5 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def plain(record: Any) -> dict[str, object]:
-    """Convert a Struct or dataclass and all within to dictionaries, tuples and plain values."""
     data: dict[str, object] = msgspec.to_builtins(record)
     return data

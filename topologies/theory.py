@@ -1,7 +1,6 @@
 """Computes the bandwidth that theory allows a collective, or any traffic matrix, on a fabric, whole or with links gone.
 
-The scenarios measure against these figures; tests compute them by hand. Pure functions of a fabric; scipy is imported only when a linear
-programme is solved, so that agents can import this package without it.
+Pure functions of a fabric. scipy is imported only when a linear programme is solved, so that agents can import this package without it.
 """
 
 from __future__ import annotations
@@ -18,15 +17,13 @@ from topologies.paths import path_evs, path_links, path_nodes
 Placement = Literal["packed", "interleaved"]
 PLACEMENTS: tuple[str, ...] = get_args(Placement)
 Way = tuple[tuple[str, str], ...]
-"""A way through the fabric: cables, each with the node that traffic leaves."""
 SACK_EVERY = 16 * 1024
-"""A receiver sends a SACK after this many payload bytes (UET; protocol.md section 5)."""
+"""Payload bytes per SACK (UET; protocol.md section 5)."""
 
 
 def place_ranks(fabric: Fabric, placement: str) -> list[int]:
-    """Place ranks: rank -> host number, over all hosts of the fabric. ``packed``: neighbours in the ring sit under one T0; only the T0s'
-    last ranks cross the T1s. ``interleaved``: ranks are dealt to the T0s in turn, so every ring edge crosses the T1s. Raises
-    :class:`FabricError` where that cannot be."""
+    """Rank -> host number. ``packed``: neighbours in the ring sit under one T0; only the T0s' last ranks cross the T1s. ``interleaved``:
+    ranks are dealt to the T0s in turn, so every ring edge crosses the T1s. Raises :class:`FabricError` where that cannot be."""
     if placement == "packed":
         return list(range(fabric.host_count))
     if placement == "interleaved":
@@ -37,12 +34,10 @@ def place_ranks(fabric: Fabric, placement: str) -> list[int]:
 
 
 def ring_edges(hosts: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the (sender, receiver) host pairs of a ring over ``hosts`` in rank order."""
     return [(host, hosts[(i + 1) % len(hosts)]) for i, host in enumerate(hosts)]
 
 
 def links_of_switch(fabric: Fabric, switch: str) -> tuple[str, ...]:
-    """Return the names of all cables of a switch. Raises :class:`FabricError` naming some switches if there is none of that name."""
     if switch not in fabric.switches:
         import difflib
 
@@ -61,8 +56,8 @@ def traffic_bandwidth(
 
     0.0 if one is cut off, infinite without traffic. MRC's rule (MRC paper, section 2: planes stay equally loaded): a flow puts an equal
     share on each plane that is alive for it; inside a plane it may split over the live uplinks as it likes. Cables are full duplex. SACKs
-    are left out, see :func:`sack_share`. ``taken``: (link, node it leaves) -> bits/s, as on the wire, that other traffic has there and does
-    not give way with.
+    are not counted, see :func:`sack_share`. ``taken``: (link, node it leaves) -> bits/s, as on the wire, that other traffic has there and
+    does not yield.
 
     Flows between the same T0s with the same live planes are one in the linear programme: how they share its cables among them makes no
     difference.
@@ -123,7 +118,7 @@ def _nic(plane: int, host: int, t0: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dict[int, list[Way]]:
-    """Return plane -> the live ways between two T0s, without cables within one T0; planes without a way have no entry."""
+    """Live ways by plane, without cables within one T0; planes without a way have no entry."""
     if first == last:
         return {plane: [()] for plane in range(fabric.planes)}
     ways: dict[int, list[Way]] = {}
@@ -143,7 +138,7 @@ COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return busbw / algbw as nccl-tests has it (PERFORMANCE.md), which is also what each rank sends per byte of "size"."""
+    """busbw / algbw as nccl-tests has it (PERFORMANCE.md), which is also what each rank sends per byte of "size"."""
     if collective == "send-recv":
         return 1.0
     return (2 if collective.endswith("allreduce") else 1) * (ranks - 1) / ranks
@@ -151,7 +146,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a collective that all ranks go through together: ``share`` of its bytes, and each rank pair's part of a rank's rate."""
+    """All ranks go through a phase together: ``share`` of a collective's bytes, and each rank pair's part of a rank's rate."""
 
     share: float
     traffic: dict[tuple[int, int], float]
@@ -191,15 +186,15 @@ def bus_bandwidth(
     dead_links: Iterable[str] = (),
     taken: Mapping[tuple[str, str], float] | None = None,
 ) -> float:
-    """Compute the largest bus bandwidth of a collective over ``hosts`` (rank order), bits/s of payload, beside other traffic that has
-    ``taken`` what it has taken (:func:`traffic_bandwidth`); 0.0 if a flow is cut off."""
+    """The result is bits/s of payload, beside other traffic (``taken`` of :func:`traffic_bandwidth`); 0.0 if a flow is cut off. Hosts are
+    in rank order."""
     key = (collective, tuple(hosts), frozenset(dead_links))
     return _bus_bandwidth(fabric, *key) if not taken else _phases_bandwidth(fabric, *key, taken)
 
 
 @lru_cache(maxsize=64)
 def _bus_bandwidth(fabric: Fabric, collective: str, hosts: tuple[int, ...], dead: frozenset[str]) -> float:
-    """Keep results: the figures and plots of a run ask the same again and again, and 500 hosts take seconds."""
+    """Keeps results: a run's figures ask the same again and again, and 500 hosts take seconds."""
     return _phases_bandwidth(fabric, collective, hosts, dead, None)
 
 
@@ -216,14 +211,13 @@ def _phases_bandwidth(
 
 
 def collective_step_ns(collective: str, ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
-    """Compute the time of one collective of "size" ``message_bytes`` at ``bus_bandwidth`` bits/s, ns; infinite at 0."""
     if bus_bandwidth <= 0:
         return float("inf")
     return bus_factor(collective, ranks) * message_bytes * 8 / bus_bandwidth * 1e9
 
 
 def sack_share(fabric: Fabric) -> float:
-    """Compute the SACK bytes that a port sends back per data byte it receives, both as on the wire; not taken off the other figures of this
+    """The SACK bytes that a port sends back per data byte it receives, both as on the wire; not taken off the other figures of this
     module."""
     packets = max(1.0, SACK_EVERY / fabric.mtu)
     return SACK_BYTES / (packets * fabric.frame_bytes)

@@ -1,8 +1,7 @@
 """Computes how long messages and steps take where nothing is in their way: serialisation, the filling of a path, and fair shares of single
 paths.
 
-theory.py says what bandwidth allows; here the time that passes before and after bandwidth counts is added. ``mrcbed validate`` lays these
-figures beside both worlds. Pure functions of a fabric.
+theory.py says what bandwidth allows; this module adds the time that passes before and after bandwidth counts.
 """
 
 from __future__ import annotations
@@ -16,33 +15,30 @@ from topologies.units import NS
 
 Flow = TypeVar("Flow", bound=Hashable)
 Cable = tuple[str, str]
-"""A direction of a cable: (link, node that sends on it)."""
 
 
 def frame_ns(fabric: Fabric, payload: int, rate: int) -> float:
-    """Compute the time of a data packet of ``payload`` bytes on a link of ``rate`` bits/s, ns."""
     return frame_bytes(payload) * 8e9 / rate
 
 
 def frame_bytes(payload: int) -> int:
-    """Return the bytes of a data packet on the wire."""
     return DATA_HEADERS + payload + ICRC
 
 
 def one_way_ns(fabric: Fabric, local: bool, size: int) -> float:
-    """Compute the time of a frame of ``size`` bytes from its first bit on its host's port to its arrival, ns; ``local``: under one T0."""
+    """The time from a frame's first bit on its host's port to its arrival; ``local``: under one T0."""
     return ((fabric.local_delay_ps if local else fabric.delay_ps) + fabric.wire_ps(size, local)) / NS
 
 
 def fill_ns(fabric: Fabric, local: bool, payload: int | None = None) -> float:
-    """Compute the time from a packet's last bit on its host's port to its arrival, ns: what the links after the first add, and the delay.
-    ``payload`` in bytes; None is a full packet's."""
+    """The time from a packet's last bit on its host's port to its arrival: what the links after the first add, and the delay. ``payload``
+    None is a full packet's."""
     size = frame_bytes(fabric.mtu if payload is None else payload)
     return one_way_ns(fabric, local, size) - size * 8e9 / fabric.nic_rate
 
 
 def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
-    """Compute the time from the first bit on the host's ports to the last, ns, of a message spread evenly over ``ports`` of them."""
+    """The time from the first bit on the host's ports to the last; the message is spread evenly over ``ports``."""
     packets, last = divmod(message_bytes, fabric.mtu)
     full, most = frame_ns(fabric, fabric.mtu, fabric.nic_rate), -(-(packets + (last > 0)) // ports)
     if last and packets % ports == 0:  # the short one is alone in its row: nothing longer leaves with it
@@ -51,8 +47,7 @@ def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
 
 
 def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
-    """Compute the time from posting a message to its acknowledgement on an idle fabric, ns, sprayed over all planes. For one full packet it
-    is the base RTT."""
+    """The time from posting a message to its acknowledgement, sprayed over all planes. For one full packet it is the base RTT."""
     last = message_bytes % fabric.mtu
     alone = last and message_bytes // fabric.mtu % fabric.planes == 0
     back = one_way_ns(fabric, local, SACK_BYTES)
@@ -73,24 +68,22 @@ def ring_step_ns(fabric: Fabric, ranks: int, message_bytes: int, slices: int, ra
 def pipeline_bounds_ns(
     fabric: Fabric, stages: int, slice_bytes: float, slices: int, rate: float, local: bool = False, acks: bool = True
 ) -> tuple[float, float]:
-    """Compute the two times of :func:`ring_step_ns`, ns: of ranks that send without pause, and of stages that wait for their first
-    slice."""
+    """The two times of :func:`ring_step_ns`: of ranks that send without pause, and of stages that wait for their first slice."""
     fill = fill_ns(fabric, local)
     t = slice_bytes * 8e9 / rate * (1 + (sack_share(fabric) if acks else 0.0))
     return stages * slices * t + fill, stages * (t + fill) + (slices - 1) * t
 
 
 def all_to_all_step_ns(fabric: Fabric, ranks: int, message_bytes: int, bandwidth: float) -> float:
-    """Compute the time of an all-to-all, ns: every rank sends a part of its buffer to every other at ``bandwidth`` bits/s of payload, and
-    waits for the last to arrive."""
+    """Every rank sends a part of its buffer to every other at ``bandwidth`` bits/s of payload, and waits for the last to arrive."""
     sent = message_bytes * (ranks - 1) / ranks
     return sent * 8e9 / bandwidth * (1 + sack_share(fabric)) + fill_ns(fabric, False)
 
 
 def fair_shares(routes: Mapping[Flow, Sequence[Cable]], rates: Mapping[str, float]) -> dict[Flow, float]:
-    """Compute max-min fair rates of flows that have one path each, in the unit of ``rates`` (by link, each direction). All rates grow
-    alike; those that cross the cable that is full first stay as they are, the others go on (progressive filling; Bertsekas and Gallager,
-    Data Networks, 6.5.2)."""
+    """Max-min fair rates of flows that have one path each, in the unit of ``rates`` (by link, each direction). All rates grow alike; those
+    that cross the cable that is full first stay as they are, the others go on (progressive filling; Bertsekas and Gallager, Data Networks,
+    6.5.2)."""
     left = {cable: float(rates[cable[0]]) for route in routes.values() for cable in route}
     shares: dict[Flow, float] = {}
     while len(shares) < len(routes):

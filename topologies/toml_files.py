@@ -1,7 +1,5 @@
-"""Reads TOML files that a user names, for fabrics and for scenarios.
-
-It reads files and nothing else. Nothing that a file holds may take more than a moment, or more than one line to refuse.
-"""
+"""Reads TOML files that a user names, for fabrics and for scenarios. Nothing in a file may take more than a moment, or more than one line
+to refuse."""
 
 from __future__ import annotations
 
@@ -18,17 +16,14 @@ from topologies.structs import Refused, join
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
-"""The largest file, in bytes: a larger one was not meant [ours]."""
 WRITER_S = 5.0
-"""A pipe may be empty for this time, s [ours]."""
 MAX_DEPTH = 16
-"""The most levels of tables and lists within each other [ours]."""
 MAX_WHOLE = 2**63 - 1
-"""The largest whole number: TOML's have 64 bits, signed (TOML 1.0), and so have our tables'."""
+"""TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
 STANDARD_INPUT = Path("/dev/stdin")
 FORMAT = 3
-"""Format of the files: since 3 their times and rates are those of the real network."""
+"""Since format 3 times and rates are those of the real network."""
 
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
@@ -45,7 +40,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, object]]:
-    """Read (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    """Returns (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
         if path == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -69,7 +64,6 @@ def read_toml(path: Path) -> tuple[str, dict[str, object]]:
 
 
 def take_format(data: dict[str, object]) -> None:
-    """Take ``format`` out of what a file says. Raises ValueError, one line that begins after the file's name, if it is another one."""
     written = data.pop("format", None)
     if written is None:
         raise ValueError(f"has no format = {FORMAT}: write its rates and times as the real network's, and add that line")
@@ -78,7 +72,7 @@ def take_format(data: dict[str, object]) -> None:
 
 
 def parse_toml(text: str) -> dict[str, object]:
-    """Parse TOML. Raises ValueError, one line; also on what is nested too deep and on numbers beyond 64 bits."""
+    """Raises ValueError, also on what is nested too deep and on numbers beyond 64 bits."""
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -88,7 +82,7 @@ def parse_toml(text: str) -> dict[str, object]:
 
 
 def check_values(data: dict[str, object]) -> None:
-    """Refuse what is nested too deep and numbers beyond 64 bits. Raises :class:`topologies.structs.Refused`, with its key."""
+    """Raises :class:`topologies.structs.Refused` for what is nested too deep and for numbers beyond 64 bits."""
     level: list[tuple[str, Any]] = [("", data)]
     for _ in range(MAX_DEPTH):
         inner: list[tuple[str, Any]] = []

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from topologies.structs import Written
 
 NS = 1000
-"""One ns in the unit of time."""
 US, MS, S = 10**3 * NS, 10**6 * NS, 10**9 * NS
 BYTE = 8 * S
 """Bits of a byte x a second: divided by a rate, the time of a byte on the wire."""
@@ -22,24 +21,19 @@ _TIMES = {"ns": NS, "us": US, "ms": MS, "s": S, "min": 60 * S}
 _RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _AMOUNT = r"^\s*\d+(\.\d+)?\s*"
 TIME_SCHEMA: dict[str, object] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
-"""JSON Schema of what :func:`parse_duration` reads."""
 
 MAX_SIZE = 1 << 40
-"""The largest size, in bytes [ours]."""
 MAX_TIME = 10**5 * S
-"""The longest time: a day, and some hours [ours]."""
 MAX_RATE = 10**18
-"""The largest rate, in bits/s as written [ours]."""
 
 
 def wire_time(size: int, rate: int) -> int:
-    """Compute how long ``size`` bytes take at ``rate`` bits/s, rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
+    """The result is rounded down. It fits 64 bits to 1.15 MB: compiled code asks for frames."""
     return size * BYTE // rate
 
 
 def parse_duration(value: Any) -> int:
-    """Read ``"0.5s"``, ``"20ms"`` or a number of seconds, as a time. Raises ValueError, the end of a sentence that begins with the
-    value."""
+    """Reads ``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         time = value * S
     else:
@@ -53,12 +47,11 @@ def parse_duration(value: Any) -> int:
 
 
 def written(time: int) -> str:
-    """Write a time as :func:`parse_duration` reads it back."""
     return f"{time // NS}.{time % NS:03d}ns"
 
 
 def parse_rate(value: Any) -> int:
-    """Read ``"10Mbit"`` or a number of bits/s, as bits/s. Raises ValueError, the end of a sentence that begins with the value."""
+    """Reads ``"10Mbit"`` or a number of bits/s. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, int) and not isinstance(value, bool):
         rate: float = value
     else:
@@ -72,7 +65,7 @@ def parse_rate(value: Any) -> int:
 
 
 def parse_size(value: Any) -> int:
-    """Read ``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
+    """Reads ``"4MiB"`` or a number of bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
     if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
         raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
@@ -85,7 +78,7 @@ def parse_size(value: Any) -> int:
 
 
 class Duration(int, metaclass=Written):
-    """A time; people write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
+    """People write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
 
     words = "a time, like '80us', or a number of seconds"
     schema: ClassVar[dict[str, object]] = TIME_SCHEMA
@@ -109,8 +102,6 @@ class Span(int, metaclass=Written):
 
 
 class Size(int, metaclass=Written):
-    """A size in bytes; people write ``"4MiB"`` or a number."""
-
     words = "a size, like '1MiB', or a whole number of bytes"
     schema: ClassVar[dict[str, object]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
     example = '"1MiB"'
@@ -118,8 +109,6 @@ class Size(int, metaclass=Written):
 
 
 class Rate(int, metaclass=Written):
-    """A rate in bits/s, written as :func:`parse_rate` reads it."""
-
     words = "a rate, like '100Gbit', or a whole number of bit/s"
     schema: ClassVar[dict[str, object]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}
     example = '"100Gbit"'

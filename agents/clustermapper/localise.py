@@ -1,24 +1,22 @@
 """Judges links by counts of probes: which cable loses packets, how many of them, and since when. Pure; time is an argument.
 
-Used by an agent on its own counts, and by the runner on those of all hosts: the same test with more evidence.
-
 How it decides [ours]
 =====================
-A probe to a T0 crosses one link, a probe to a T1 two, each both ways, and the chance that a link loses a probe on its way there and back
-is the link's *rate*. So a NIC-T0 link is judged by its own host's T0 probes, which cross nothing else. A T0-T1 link is judged by the T1
-probes of all hosts under the T0, but what those lose may be the NIC-T0 links' doing; their rates are unknown, and the T0 probes speak
-of them. Each verdict is therefore a *generalised likelihood ratio*: how much likelier are all these counts if the link has its best
-rate than if it has none, where each side may assume of the NIC-T0 links what suits it best, at a price (ANOTHER) for each that it takes for
-lossy: of explanations as good as each other the one with fewer faults wins.
+A probe to a T0 crosses one link, a probe to a T1 two, each both ways. The chance that a link loses a probe on its way there and back is the
+link's *rate*. So a NIC-T0 link is judged by its own host's T0 probes, which cross nothing else. A T0-T1 link is judged by the T1 probes of
+all hosts under the T0. But the NIC-T0 links may have lost those; their rates are unknown, and the T0 probes tell of them. Each verdict is
+therefore a *generalised likelihood ratio*: how much likelier are all these counts if the link has its best rate than if it has none? Each
+side may assume of the NIC-T0 links what suits it best, at a price (ANOTHER) for each that it takes for lossy. So of equally good
+explanations the one with fewer faults wins.
 
 1. log(ratio) >= ACCEPT over some recent window, with MIN_LOSSES losses in it: the link is lossy. A false verdict, or one against the wrong
    link, needs counts that are e^ACCEPT times likelier by accident than by the truth.
 2. Windows of 1, 2, 4, ... buckets are tried, all of them ending now: a dead link is seen in a short one, 2 % of loss in a long one.
-3. DEAD_RUN probes without one that came back: the link is dead, until one does.
-4. A lossy link is *clear* when the counts of some window are e^CLEAR times likelier without loss than with a third of its rate or more:
-   a rate that was first seen in few probes is easily three times too high.
-5. Every change of state forgets, for its link, what was counted before the window that decided: the good times before a fault do not
-   speak against it, nor the fault against the link that was mended.
+3. DEAD_RUN probes without one that came back: the link is dead until one comes back.
+4. A lossy link is *clear* when the counts of some window are e^CLEAR times likelier without loss than with a third of its rate or more: a
+   rate that was first seen in few probes is easily three times too high.
+5. Every change of state forgets, for its link, what was counted before the window that decided: good times before a fault do not count
+   against it, nor the fault against a mended link.
 6. A NIC port without carrier is dead and needs no statistics; when it is back, its link begins anew.
 7. All links of a switch dead: the switch is named (``findings``).
 """
@@ -48,12 +46,11 @@ DEAD_RUN = 5
 BACKGROUND = 0.1
 """Loss that is nobody's fault, as a part of the threshold."""
 WINDOWS = tuple(sorted({1 << k for k in range(11)} | {3 << k for k in range(9)}))
-"""Lengths of windows, in buckets."""
 ANOTHER = 4.0
-"""The price in log-likelihood, for an explanation, of one more lossy link than the one it is about."""
+"""The price, in log-likelihood, of each further lossy link that an explanation assumes."""
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 0.999)
 Counts = npt.NDArray[np.int64]
-"""Counts of shape (2, cells): probes judged and probes lost."""
+"""Shape (2, cells): probes judged and probes lost."""
 Floats = npt.NDArray[np.float64]
 
 CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
@@ -61,7 +58,7 @@ CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
 
 @dataclass
 class Verdict:
-    """The verdict on one link. ``since`` in ps; ``sent`` and ``lost`` in the window that decided; ``rate`` for both directions together."""
+    """``since`` in ps; ``sent`` and ``lost`` in the window that decided; ``rate`` for both directions together."""
 
     link: str
     plane: int
@@ -86,8 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """A link or a switch that is to blame. ``links``: the link, or those of the switch; ``sent``, ``lost``: the probes behind this
-    finding."""
+    """``links``: the link, or those of the switch; ``sent``, ``lost``: the probes behind this."""
 
     name: str
     state: str
@@ -104,9 +100,6 @@ def _number(entry: tuple[int, Counts]) -> int:
 
 
 class _Evidence(NamedTuple):
-    """Probes over the link, and T0 probes, which show the state of the hosts' own links, by window and host. ``newest``: the last
-    bucket."""
-
     sent: Floats
     lost: Floats
     own_sent: Floats
@@ -115,8 +108,6 @@ class _Evidence(NamedTuple):
 
 
 class Localiser:
-    """A judge of the links that ``hosts`` can see. Feed :meth:`add` bucket by bucket, then :meth:`judge`."""
-
     def __init__(self, fabric: Fabric, options: Options, hosts: Sequence[int]) -> None:
         self.fabric = fabric
         self.hosts = tuple(hosts)
@@ -147,7 +138,7 @@ class Localiser:
     # --- evidence --------------------------------------------------------------------------------------------
 
     def add(self, host: int, bucket: int, sent: Sequence[int], lost: Sequence[int], carrier: Sequence[bool] = ()) -> None:
-        """Add cumulative counts by cell of a host at the end of ``bucket``; ``carrier`` by plane. A bucket that is not newer is ignored."""
+        """Counts are cumulative, by cell; ``carrier`` by plane. A bucket that is not newer is ignored."""
         past = self.history[host]
         if past and bucket <= past[-1][0]:
             return
@@ -170,7 +161,6 @@ class Localiser:
             self.verdicts[nic_link(self.fabric, p, host)].carrier = bool(up)
 
     def _open(self) -> Iterator[Verdict]:
-        """Return the verdicts that need to be judged again: the link is not clear, has no carrier, or has lost probes."""
         lossy = set()
         for host, (_, counts) in self.windows.items():
             for cell in np.flatnonzero(counts[-1][1]):
@@ -192,7 +182,6 @@ class Localiser:
         return _Evidence(picked[:, :, 0, over], picked[:, :, 1, over], picked[:, :, 0, own], picked[:, :, 1, own], newest)
 
     def _likelihood(self, verdict: Verdict, evidence: _Evidence) -> Floats:
-        """Compute the log-likelihood by window and rate of the link."""
         k, arrived = evidence.lost, evidence.sent - evidence.lost
         if verdict.host >= 0:
             single: Floats = k * self.log_lost[0] + arrived * self.log_arrived[0]  # one host: (windows, 1) with (rates,)
@@ -207,7 +196,7 @@ class Localiser:
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def judge(self, now: int) -> list[Verdict]:
-        """Judge all links again; returns the verdicts whose state changed."""
+        """Returns the verdicts whose state changed."""
         changed = []
         for verdict in self._open():
             before = verdict.state
@@ -258,11 +247,9 @@ class Localiser:
     # --- results ---------------------------------------------------------------------------------------------
 
     def table(self) -> list[dict[str, str | int | float | bool]]:
-        """Return the links that are or were not clear, by name."""
         return [v.row() for _, v in sorted(self.verdicts.items()) if v.since != LONG_AGO]
 
     def findings(self) -> list[Finding]:
-        """Name what is to blame now: switches whose links are all dead (seen by more than one), and every other link that is not clear."""
         fabric = self.fabric
         bad = {name: v for name, v in self.verdicts.items() if v.state != CLEAR_STATE}
         findings = []

@@ -1,8 +1,6 @@
 """The prober of one host: sends its probes, judges those that do not come back, and localises on its own counts. Sans-IO.
 
-agents.nic.device drives it beside the transport's engine, through the same methods; the virtual network of the tests uses it as an engine.
-Times are ps. A probe is judged at its deadline and not before, even if it came back earlier: so counts are comparable whatever a
-probe's fate. A probe that comes after its deadline counts as late, not as lost.
+Times are ps. A probe is judged at its deadline, so that counts are comparable. A later one counts as late, not as lost.
 """
 
 from __future__ import annotations
@@ -20,15 +18,12 @@ from topologies.clos import Fabric
 BUCKET_ROUNDS: Final = 2
 """Counts are judged once per so many intervals [ours]."""
 REMEMBERED: Final = 4096
-"""The most lost probes that are remembered, in case they arrive after all."""
+"""Most lost probes that are remembered, in case they arrive after all."""
 KEPT: Final = 16
-"""The most reports kept until they are fetched."""
 _OUT, _BACK, _CORRUPT, _VOID = 0, 1, 2, 3
 
 
 class Frames:
-    """Frames sent and received, and why some of them do not count."""
-
     def __init__(self) -> None:
         self.tx = 0
         self.rx = 0
@@ -39,8 +34,7 @@ class Frames:
 
 
 class Mapper(FrameIO):
-    """The prober of one host. ``nonce`` (64 bits) distinguishes this run's probes from all others; ``seed`` must be the same on all hosts,
-    so that their shares fit together."""
+    """``nonce`` (64 bits) distinguishes this run's probes. ``seed`` must be the same on all hosts."""
 
     def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
         super().__init__()
@@ -77,7 +71,6 @@ class Mapper(FrameIO):
     # --- the loop's side -------------------------------------------------------------------------------------
 
     def start(self, now: int) -> None:
-        """Begin with the next round of the clock."""
         self.running = True
         self.checked = now
         self.round = now // self.interval
@@ -93,7 +86,6 @@ class Mapper(FrameIO):
         self.probes.clear()
 
     def timer(self, now: int) -> None:
-        """Judge what is overdue, choose what is to be sent, close the bucket."""
         if not self.running:
             return
         lag = now - self.deadline()
@@ -118,7 +110,6 @@ class Mapper(FrameIO):
             self._look(now)
 
     def transmit(self, now: int) -> int:
-        """Build the next probe that is due; returns its NIC port, or -1."""
         while self.due:
             path = self.probed[self.due.pop()]
             if self.up[path.plane]:
@@ -129,7 +120,7 @@ class Mapper(FrameIO):
         return -1
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        """Report whether the kernel took the frame. A refused probe says something about the port only."""
+        """A refused probe says something about the port only."""
         self.frames.tx += 1
         self.refused[port] = not ok
         if ok:
@@ -139,7 +130,6 @@ class Mapper(FrameIO):
             self.frames.refused += 1
 
     def deadline(self) -> int:
-        """Return when :meth:`timer` is to be called."""
         if not self.running:
             return NEVER
         soonest = (self.round + 1) * self.interval
@@ -173,7 +163,7 @@ class Mapper(FrameIO):
             self.lost_by[probe.cell] -= 1
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """Enter the carrier of a NIC port. Probes on the way through a port that loses its carrier are not judged."""
+        """Probes on the way through a port that loses its carrier are not judged."""
         self.up[port] = up
         self.refused[port] = False
         if not up:
@@ -199,7 +189,6 @@ class Mapper(FrameIO):
             del self.missed[next(iter(self.missed))]
 
     def _look(self, now: int) -> None:
-        """Judge the counts of a bucket that is complete, and report them."""
         carrier = [up and not refused for up, refused in zip(self.up, self.refused, strict=True)]
         self.localiser.add(self.host, self.bucket, self.sent_by, self.lost_by, carrier)
         changed = [verdict.row() for verdict in self.localiser.judge(now)]
@@ -216,17 +205,14 @@ class Mapper(FrameIO):
     # --- results ---------------------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
-        """Take the events for the log since the last call."""
         events, self.log = self.log, []
         return events
 
     def take_reports(self) -> list[Note]:
-        """Take a report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
         reports, self.reports = self.reports, []
         return reports
 
     def table(self) -> dict[str, object]:
-        """Return all verdicts and counts as of now."""
         return {
             "running": self.running, "interval_ps": self.interval, "deadline_ps": self.patience, "links": self.localiser.table(),
             "sent": list(self.sent_by), "lost": list(self.lost_by), "late": list(self.late_by), "corrupt": list(self.corrupt_by),
@@ -234,7 +220,6 @@ class Mapper(FrameIO):
         }  # fmt: skip
 
     def counters(self) -> dict[str, int]:
-        """Return the counts of frames sent and received, by outcome."""
         return {
             "mapper_tx": self.frames.tx, "mapper_rx": self.frames.rx, "mapper_refused": self.frames.refused,
             "mapper_sent": sum(self.sent_by), "mapper_lost": sum(self.lost_by), "mapper_late": self.frames.late,

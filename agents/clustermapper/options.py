@@ -1,7 +1,4 @@
-"""The options of a Clustermapper, one frozen value: how often to probe, what counts as lossy, what is done about it.
-
-Called by the host process (what an agent needs) and by scenarios (the same, and the policy). Every default is [ours].
-"""
+"""The options of a Clustermapper: how often to probe, what counts as lossy, what is done about it. Every default is [ours]."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ POLICIES = ("nic-links", "report", "all")
 
 @dataclass(frozen=True)
 class Options:
-    """The options; :data:`KEYS` says what each means."""
-
     interval: float = 2.0
     share: float = 0.0
     threshold: float = 0.01
@@ -28,18 +23,16 @@ class Options:
 
     @classmethod
     def read(cls, data: Any) -> Options:
-        """Read a scenario's value: true for the defaults, or a table. Raises :class:`topologies.structs.Refused`."""
+        """True stands for the defaults. Raises :class:`topologies.structs.Refused`."""
         if data is not True and not isinstance(data, dict):
             raise Refused("", f"= {data!r} must be true, false or a table")
         return cls(**given({} if data is True else data, OPTIONS))
 
     def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
-        """Make the value anew on unpickling, in the process of another run: the compiled class refuses pickle's way of setting a frozen
-        value."""
+        """Make the value anew on unpickling: the compiled class refuses pickle's way of setting a frozen value."""
         return Options, tuple(self.to_dict().values())
 
     def to_dict(self) -> dict[str, str | float]:
-        """Return plain values that :meth:`read` turns back into an equal value."""
         return asdict(self)
 
 
@@ -58,5 +51,4 @@ KEYS: Final = {
     ),
     "start_check": (Meta(ge=0.0, le=10_000.0), Doc("probing alone, before the workload begins", _RTTS, example="200.0")),
 }
-"""Bounds and meaning of what a scenario may set."""
 OPTIONS: Final = options_of(Options, KEYS)

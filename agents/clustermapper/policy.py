@@ -1,8 +1,7 @@
-"""Turns findings into entries of the denylist, and removes them again. Pure; used by the runner, which has every host's counts.
+"""Turns findings into entries of the denylist, and removes them again. Pure.
 
-A lossy NIC-T0 link is what MRC cannot attribute by itself, so that plane of that host is denied (MRC paper). T0-T1 links are left to MRC
-unless the options say otherwise. A denial never takes the last path between two hosts: a lossy path is better than none. All numbers are
-[ours].
+MRC cannot blame a NIC-T0 link by itself, so that plane of that host is denied (MRC paper). A denial never takes the last path between two
+hosts. All numbers are [ours].
 """
 
 from __future__ import annotations
@@ -18,12 +17,10 @@ from agents.transport import NEVER
 from topologies.clos import Fabric
 
 MOST_HOLDS: Final = 6
-"""The most doublings of the hold-down."""
 
 
 class Decision(NamedTuple):
-    """A change of the denylist: ``deny`` an entry, or allow it again; ``kept``: it would be denied, but somebody's last path is behind
-    it."""
+    """``kept``: an entry would be denied, but is part of the last path of some hosts."""
 
     what: str  # "deny", "allow" or "kept"
     entry: str
@@ -50,8 +47,6 @@ def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
 
 
 class Policy:
-    """The entries that are denied, and how long each must be clear before it is allowed again."""
-
     def __init__(self, fabric: Fabric, options: Options) -> None:
         self.fabric = fabric
         self.mode = options.policy
@@ -61,7 +56,6 @@ class Policy:
         self.kept: set[str] = set()
 
     def decide(self, now: int, findings: Sequence[Finding]) -> list[Decision]:
-        """Decide what to change, given everything that is to blame now."""
         decisions: list[Decision] = []
         concerned = {f.name: f for f in findings if self._concerns(f)}
         dead = {link for f in findings if f.state == DEAD for link in f.links}

@@ -1,9 +1,7 @@
-"""Chooses the probes that a host sends in each round, and builds their frames: pure, used by agents.clustermapper.mapper and by tests.
+"""Chooses the probes that a host sends in each round, and builds their frames. Pure.
 
 A probe is source-routed to its sender: uSIDs (T0, own downlink) see the NIC-T0 link, (T0, T1, T0, own downlink) that and one T0-T1 link,
-each of them both ways. It is MRC's encapsulation with a UDP port of its own, in the class of data that is not trimmed, so that it meets the
-same fate as data; not ECN-capable, so that it uses up no mark of data. It proves only the cables and queues that it passed: a probe ends in
-the agent of the host that sent it.
+each both ways. It is of the class of data that is not trimmed, to meet the same fate, and not ECN-capable, to use up no mark.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, seq
 CRC: Final = Struct("!I")
 LENGTH: Final = HEAD + PAYLOAD.size + CRC.size
 MOST_OF_A_PORT: Final = 0.01
-"""The largest share of a port's rate that a host's probes may use: where packets are small, the interval grows instead."""
+"""The largest share of a port's rate for probes; the interval grows instead."""
 TURNS: Final = 8
 """A host probes its share of T1s so often before the shares move on by one [ours]."""
 SLACK_RTTS: Final = 1
 
 
 class Path(NamedTuple):
-    """One probe's way. ``cell`` numbers the paths of a host: plane by plane, T0 alone first, then T1 by T1."""
+    """``cell`` numbers the paths of a host: plane by plane, T0 alone first, then T1 by T1."""
 
     cell: int
     plane: int
@@ -41,7 +39,7 @@ class Path(NamedTuple):
 
 
 def probe_port(fabric: Fabric) -> int:
-    """Return the UDP destination port of probes, the one after MRC's [ours], as the switches' programs have it, too."""
+    """Return the port after MRC's [ours], as in the switches' programs."""
     return fabric.udp_port + 1
 
 
@@ -50,7 +48,6 @@ def cells(fabric: Fabric) -> int:
 
 
 def cell_of(fabric: Fabric, plane: int, t1: int = -1) -> int:
-    """Return the number of a path; ``t1`` -1 for the one to the T0 alone."""
     return plane * (fabric.t1_per_plane + 1) + t1 + 1
 
 
@@ -63,7 +60,6 @@ def upper_link(plane: int, t0: int, t1: int) -> str:
 
 
 def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
-    """Return every path that a host probes, by cell."""
     result: list[Path] = []
     me = inner_address(host)
     for plane in range(fabric.planes):
@@ -80,7 +76,7 @@ def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
 
 
 class Probe(NamedTuple):
-    """A probe as received. ``sound`` False: the checksum is wrong, and so may be all other fields."""
+    """``sound`` False: the checksum is wrong, and so may be all other fields."""
 
     sound: bool
     nonce: int
@@ -90,13 +86,13 @@ class Probe(NamedTuple):
 
 
 def frame(path: Path, nonce: int, sequence: int, now: int) -> bytes:
-    """Build a probe's frame of :data:`LENGTH` bytes. The checksum covers everything that no switch changes: from the inner header on."""
+    """The checksum covers everything from the inner header on: no switch changes it."""
     front = path.head + PAYLOAD.pack(MAGIC, nonce, path.cell, sequence, now)
     return front + CRC.pack(crc32(front[INNER:]))
 
 
 def read(buffer: Any, start: int, length: int) -> Probe | None:
-    """Read the probe in a received frame; None if the frame is no probe. Never raises on hostile input."""
+    """Return None if the frame is no probe. Never raises on hostile input."""
     if length != LENGTH:
         return None
     at = start + HEAD
@@ -112,15 +108,14 @@ def read(buffer: Any, start: int, length: int) -> Probe | None:
 
 
 def interval_ps(fabric: Fabric, options: Options) -> int:
-    """Return the time in which every plane of a host gets two probes: as asked, or as much as keeps them below :data:`MOST_OF_A_PORT`."""
+    """Every plane of a host gets two probes in this time: as asked, or long enough for :data:`MOST_OF_A_PORT`."""
     least = 2 * LENGTH * BYTE / (MOST_OF_A_PORT * fabric.nic_rate)
     return int(max(options.interval * fabric.base_rtt_ps, least))
 
 
 def deadline_ps(fabric: Fabric) -> int:
-    """Return the time after which a probe that is not back is lost: base RTT, every queue on its way full, and a base RTT for late agents.
-    A probe crosses three egress queues of switches (T0 up, T1 down, T0 to the host). With trimming data queues no higher than the trimming
-    threshold, but trimmed headers may take half of a link; without, as high as the buffer, and control takes next to nothing."""
+    """Return base RTT, every queue on the way full, and a base RTT for late agents. A probe crosses three egress queues. Trimming bounds
+    them, but trimmed headers may take half of a link."""
     if fabric.trimming:
         upper, last, share = fabric.trim_bytes(False), fabric.trim_bytes(True), 0.5
     else:
@@ -130,7 +125,7 @@ def deadline_ps(fabric: Fabric) -> int:
 
 
 def share_size(fabric: Fabric, options: Options) -> int:
-    """Count the T1s of a plane that a host probes at a time: every T0-T1 link has two hosts, where its T0 has two."""
+    """Every T0-T1 link has two hosts, where its T0 has two."""
     t1s = fabric.t1_per_plane
     return min(t1s, max(-(-2 * t1s // fabric.hosts_per_t0), round(options.share * t1s)))
 
@@ -143,9 +138,8 @@ def _order(seed: int, plane: int, t0: int, t1s: int) -> tuple[int, ...]:
 
 
 def share(fabric: Fabric, options: Options, seed: int, host: int, plane: int, epoch: int) -> tuple[int, ...]:
-    """Choose the T1s of a plane that a host probes in an epoch, in turn. The T1s stand in a circle, in an order drawn per T0 and known to
-    all hosts under it. Hosts begin at equal distances d and take arcs of two d or more, so every T1 is in two arcs; each epoch all arcs
-    move on by one, so every host passes every T1."""
+    """Choose the T1s of a plane that a host probes in an epoch, in turn. The T1s stand in a circle, in an order drawn per T0. Hosts begin
+    at equal distances d and take arcs of two d or more, so every T1 is in two arcs. All arcs move on by one each epoch."""
     t1s = fabric.t1_per_plane
     order = _order(seed, plane, fabric.t0_of(host), t1s)
     first = fabric.downlink_of(host) * t1s // fabric.hosts_per_t0 + epoch
@@ -153,8 +147,8 @@ def share(fabric: Fabric, options: Options, seed: int, host: int, plane: int, ep
 
 
 def cells_of_round(fabric: Fabric, options: Options, seed: int, host: int, number: int) -> tuple[list[int], list[int]]:
-    """Return the cells that a host probes in round ``number`` (of the clock that all agents share): to its T0s, then to one T1 of each
-    plane. The probes of one list leave together, one a plane: planes never meet, so they are no burst anywhere."""
+    """Return the cells of round ``number`` of the common clock: to the T0s, then to one T1 of each plane. Each list leaves together: planes
+    never meet."""
     planes = range(fabric.planes)
     size = share_size(fabric, options)
     if not size:

@@ -1,7 +1,7 @@
 """Ring all-gather: every rank ends with everyone's part.
 
-Rank r sends to r + 1: in stage 0 its own part, in stage s what arrived in stage s - 1, part (r - s), straight to where the successor's
-result keeps it. Each place of the result is written once in a step.
+Rank r sends to r + 1: in stage 0 its own part, in stage s what arrived in stage s - 1, part (r - s), straight to its place in the
+successor's result. Each place is written once in a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agents.collectives.ring import ring_peers
 
 
 class AllGather(Collective):
-    """Ring all-gather. The message is the whole output, n times what each rank puts in."""
+    """The message is the whole output, n times what each rank puts in."""
 
     name: ClassVar[str] = "all-gather"
 

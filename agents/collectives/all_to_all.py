@@ -1,7 +1,7 @@
 """All-to-all: part p of rank r's input becomes part r of rank p's result.
 
-Everything is posted at once, to r + 1 first, then r + 2 and so on, so that no rank is everybody's first target; the transport's congestion
-control shares what the fabric has. The own part is copied. Each place of the result is written once in a step.
+Everything is posted at once, to r + 1 first, then r + 2 and so on, so that no rank is everybody's first target. Each place of the result is
+written once in a step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agents.collectives.data import StepData, draw
 
 
 class AllToAll(Collective):
-    """All-to-all. The message is the whole buffer of each rank, n parts, its own among them."""
+    """The message is the whole buffer of each rank, n parts, its own among them."""
 
     name: ClassVar[str] = "all-to-all"
 

@@ -1,30 +1,27 @@
 """The base of every collective in steps: numbered steps, two buffer sets in turns, records, waiting, failure.
 
-A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). It says who talks to whom
-(:meth:`Collective.peers`, :meth:`~Collective.sends`), lays out its memory (:meth:`~Collective.lay_out`), draws inputs and expected results
-(:meth:`~Collective.drawn`), posts what a step can send at once (:meth:`~Collective.send_first`) and acts on what arrives
-(:meth:`~Collective.arrived`). Every slice is one WRITE with immediate; the immediate says which: step, stage, slice.
+A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). Every slice is one WRITE with
+immediate, which says step, stage and slice.
 
 Why nothing is overwritten while it may still be read
 -----------------------------------------------------
 Step s uses buffer set s mod 2: what peers write into (arena) and the input (local). Let P be in step s and write into R's set.
 
-1. *R has checked its result of step s - 2, which lay there.* In every collective but send-recv each rank's result of a step depends
-   on every rank's input of it. P ended step s - 1, so every rank had begun s - 1, and a rank begins a step after it ended the one
-   before: R ended s - 2. Two sets are therefore enough, however ranks and packets are reordered, and what arrives early is for
-   the next step at most.
-2. *What R itself sent from that set in step s - 2 is at its peers.* They too ended s - 2, for which they needed it. R's
-   engine may not know yet and retransmit what was overwritten: a duplicate, which a responder never places.
-3. *R's own hand.* R fills the input of step s, and adds into set s mod 2, only after its writes of step s - 2 are acknowledged.
+1. *R has checked its result of step s - 2, which lay there.* In every collective but send-recv each rank's result of a step depends on
+   every rank's input of it. P ended step s - 1, so every rank had begun s - 1. A rank begins a step after it ended the one before, so R
+   ended s - 2. Two sets are therefore enough, however ranks and packets are reordered, and what arrives early is for the next step at most.
+2. *What R itself sent from that set in step s - 2 is at its peers.* They too ended s - 2, for which they needed it. R's engine may not know
+   yet and retransmit what was overwritten: a duplicate, which a responder never places.
+3. *R does not overwrite its own data.* R fills the input of step s, and adds into set s mod 2, only after its writes of step s - 2 are
+   acknowledged.
 
-Comparing a result with what it must be, and filling the next input, is work beside the network and done in small pieces. A result has been
-compared before the next step begins, for its buffers may be written soon after. With ``OVERLAP`` that may wait until half of the next
-step's messages are there: where every rank's contribution passes through all others, no rank can end a step, and write into the buffers of
-the one before, while another has less than that.
+A result has been compared before the next step begins, for its buffers may be written soon after. With ``OVERLAP`` that may wait until half
+of the next step's messages are there. This is safe where every rank's contribution passes through all others: no rank can end a step, and
+write into the buffers of the one before, while another has less than that.
 
-Where a result does not depend on every rank (``CREDIT``), 1. does not hold: there whoever receives tells whoever sends, by an empty WRITE
-with immediate, of each step that it has checked, and step s begins once s - 2 is known checked. Within a step no place is written twice by
-different hands, or the module says why that is safe.
+Where a result does not depend on every rank (``CREDIT``), 1. does not hold. There a receiver tells its sender of each step that it has
+checked, by an empty WRITE with immediate, and step s begins once s - 2 is known to be checked. Within a step no place is written twice by
+different ranks, or the module says why that is safe.
 """
 
 from __future__ import annotations
@@ -40,26 +37,24 @@ from agents.transport import LONG_AGO, NEVER, RECEIVE, Completion, Event, Note
 
 STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
 _CHECKED = (1 << STAGE_BITS) - 1
-"""The stage of the immediate that says "checked"."""
 RENDEZVOUS = _CHECKED - 1
-"""The stage of immediates of messages between two ranks (channel.py), which belong to no collective."""
+"""The stage of messages between two ranks (channel.py), which belong to no collective."""
 MAX_RANKS = RENDEZVOUS // 2 + 1
-"""The most ranks: a ring has two stages for every other rank."""
+"""Most ranks: a ring has two stages for every other rank."""
 MAX_SLICES = (1 << SLICE_BITS) - 1
 MARK_BITS = 4
 """Upper bits of a slice's number that tell calls apart (:class:`Given`)."""
 _NOTHING = memoryview(b"")
 CHUNK = 1 << 15
-"""Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once takes 20-50 ms."""
+"""Elements compared or filled between two looks at the network."""
 
 
 class Given:
-    """State that a collective takes over from others: nothing for drawn data; for a call of a channel (channel.py) the program's own data,
-    and what the calls before it left.
+    """What a collective takes over: for a call of a channel (channel.py) the program's own data, and what earlier calls left.
 
-    ``first``: the step's number among all calls of the group. ``open_writes``: by buffer set, those of earlier calls among them.
-    ``reduce``: how two parts become one. ``root``: who has the data of a broadcast. ``mark``: goes into every immediate; where two ranks
-    make different calls it differs, but for one case of 16.
+    ``first``: the step's number among all calls of the group. ``open_writes``: by buffer set, including earlier calls'. ``reduce``: how two
+    parts become one. ``root``: who has the data of a broadcast. ``mark``: in every immediate; it tells different calls apart in 15 of 16
+    cases.
     """
 
     def __init__(
@@ -71,8 +66,7 @@ class Given:
 
 
 class Transfers:
-    """Times at which the slices of a step were posted here, and others' arrived: peer, stage, slice and ps since ``begin`` of one after the
-    other. ``begin``: ps."""
+    """Times at which slices were posted here and others' arrived, as a flat list of peer, stage, slice and ps since ``begin``."""
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
@@ -82,16 +76,15 @@ class Transfers:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Collective:
-    """One collective, ``warmup`` + ``steps`` times, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks.
-    ``message_bytes`` is what nccl-tests prints as size. Raises :class:`CollectiveError` on what cannot be run."""
+    """One collective, ``warmup`` + ``steps`` times, numbered from 0; it never blocks. ``message_bytes`` is what nccl-tests prints as size.
+    Raises :class:`CollectiveError` on what cannot be run."""
 
     name: ClassVar[str] = ""
-    """The collective's name; a subclass without one is no collective."""
     CREDIT: ClassVar[bool] = False
     """Whether a rank may run ahead of those it sends to; see the module."""
 
     OVERLAP: ClassVar[bool] = False
-    """Whether a step may begin before the result of the last step is compared; see the module."""
+    """Whether a step may begin before the last result is compared; see the module."""
 
     @property
     def item(self) -> int:
@@ -99,17 +92,15 @@ class Collective:
 
     @property
     def previous(self) -> int:
-        """The rank before this one in the ring."""
         return (self.rank - 1) % self.n
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:
-        """Return the ranks that ``rank`` of ``n`` exchanges messages with."""
         raise NotImplementedError
 
     @staticmethod
     def parts(n: int) -> int:
-        """Return the number of equal parts of the message, each of ``slices`` slices."""
+        """Return the number of equal parts of the message."""
         return n
 
     @staticmethod
@@ -119,13 +110,13 @@ class Collective:
 
     @classmethod
     def check_ranks(cls, n: int) -> None:
-        """Check the number of ranks. Raises :class:`CollectiveError`."""
+        """Raises :class:`CollectiveError`."""
         if not 2 <= n <= MAX_RANKS:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
     @classmethod
     def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: Types = DTYPES) -> None:
-        """Check the parameters. Raises :class:`CollectiveError` with the fix."""
+        """Raises :class:`CollectiveError`, which names the fix."""
         cls.check_ranks(n)
         if dtype not in types:
             raise CollectiveError(f"dtype {dtype!r}: there are {', '.join(types)}")
@@ -146,7 +137,6 @@ class Collective:
 
     @classmethod
     def wanted(cls, n: int, rank: int) -> list[Wanted]:
-        """Return the bundles that the collective needs in its group."""
         cls.check_ranks(n)
         return [Wanted(peer) for peer in sorted(cls.peers(n, rank))]
 
@@ -207,7 +197,6 @@ class Collective:
         raise NotImplementedError
 
     def drawn(self, dtype: str, seed: int) -> StepData:
-        """Draw inputs and expected results."""
         raise NotImplementedError
 
     def send_first(self) -> None:
@@ -219,26 +208,24 @@ class Collective:
         raise NotImplementedError
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
-        """Use slice ``j`` that ``peer`` sent in ``stage``, which is in memory, and send what depends on it."""
+        """Use slice ``j`` of ``stage``, which is in memory, and send what depends on it."""
         raise NotImplementedError
 
     def placed(self, count: int, offset: int) -> list[Array]:
-        """Return ``count`` elements at byte ``offset`` of either buffer set in the arena. Set :attr:`set_bytes` before."""
+        """Return an array per buffer set in the arena. Set :attr:`set_bytes` before."""
         if 2 * self.set_bytes > ARENA:
             raise CollectiveError(f"message_bytes = {self.message_bytes} is more than the arena of {ARENA} bytes takes")
         return [np.frombuffer(self.group.arena, self.dtype, count, k * self.half + offset) for k in range(2)]
 
     @property
     def half(self) -> int:
-        """The place of the second buffer set in the arena, whatever the kind and size: calls of one group may differ in both."""
+        """All calls of a group have their second buffer set at the same place, whatever their kind and size."""
         return len(self.group.arena) // 2
 
     def elements(self, offset: int, size: int) -> slice:
-        """Return the elements that these bytes of an array are."""
         return slice(offset // self.item, (offset + size) // self.item)
 
     def send(self, peer: int, memory: memoryview, offset: int, stage: int, j: int) -> None:
-        """WRITE one slice to byte ``offset`` of the peer's buffer set of this step."""
         k = self.step & 1
         imm = (self.step & (1 << STEP_BITS) - 1) << (STAGE_BITS + SLICE_BITS) | stage << SLICE_BITS | j ^ self.given.mark
         self.open_writes[k] += 1
@@ -247,14 +234,12 @@ class Collective:
         self.group.write(self.bundle[peer], j, k, memory, k * self.half + offset, imm)
 
     def in_set(self, offset: int, size: int) -> memoryview:
-        """Return bytes of this step's buffer set in the arena."""
         at = (self.step & 1) * self.half + offset
         return self.group.arena[at : at + size]
 
     # --- steps -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the next step."""
         self.step += 1
         self.accepted.pop(self.step - 1, None)
         self._fill(self.step, len(self.data.base))
@@ -266,7 +251,6 @@ class Collective:
             self._take(t, peer, stage, j)
 
     def completed(self, completions: list[Completion]) -> None:
-        """Take completions of the group; begins steps, ends them, and sets :attr:`failure` when a request failed."""
         self.failure = self.failure or self.group.failure(completions)
         if self.failure:
             return
@@ -290,7 +274,6 @@ class Collective:
         self._go_on()
 
     def _absolute(self, step: int) -> int:
-        """Find a step's number from its low bits: the one nearest to ours."""
         half = 1 << (STEP_BITS - 1)
         return self.step + ((step - self.step + half) & (1 << STEP_BITS) - 1) - half
 
@@ -315,7 +298,6 @@ class Collective:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
 
     def _take(self, t: int, peer: int, stage: int, j: int) -> None:
-        """Count and use a slice of this step that arrived at ``t``, ps."""
         self.remaining -= 1
         self.transfers.arrived += (peer, stage, j, t - self.transfers.begin)
         self.arrived(peer, stage, j)
@@ -325,7 +307,6 @@ class Collective:
         return (self.OVERLAP or self.to_check < 0) and self.open_writes[s & 1] == 0 and (not self.CREDIT or self.checked >= s - 1)
 
     def _go_on(self) -> None:
-        """End steps and begin the next ones as long as possible: a step may be complete as soon as it begins."""
         while not self.ended and not self.failure:
             if self.waiting:
                 if not self._may_begin():
@@ -352,7 +333,6 @@ class Collective:
             self._check(CHUNK)
 
     def _check(self, most: int) -> None:
-        """Compare up to ``most`` further elements of the last result; report the step after the last of them."""
         part = slice(self.checked_to, min(self.checked_to + most, len(self.data.expected)))
         self.bad += self.data.wrong(self.to_check, self.result[self.to_check & 1], part)
         self.checked_to = part.stop
@@ -367,13 +347,11 @@ class Collective:
             self.send(self.previous, _NOTHING, 0, _CHECKED, 0)
 
     def _fill(self, step: int, most: int) -> None:
-        """Fill up to ``most`` further elements of the next step's input."""
         part = slice(self.filled, min(self.filled + most, len(self.data.base)))
         self.data.fill(step, self.input[step & 1], part)
         self.filled = part.stop
 
     def idle(self) -> None:
-        """Do a small piece of the work beside the network; continue when the next step, or the end, need not wait any longer."""
         if self.to_check >= 0:
             self._check(CHUNK)
         elif self.step + 1 < self.end and self.filled < len(self.data.base) and self.open_writes[self.step + 1 & 1] == 0:
@@ -383,7 +361,6 @@ class Collective:
             self.finished = True
 
     def deadline(self) -> int:
-        """Return when to call :meth:`idle` at the latest, ps."""
         return LONG_AGO if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
 
     def done(self) -> Note:

@@ -1,7 +1,7 @@
 """Ring broadcast: what the root has goes round the ring, each rank passing it on slice by slice.
 
-Beside it every other rank sends an empty message round, as an all-gather does: a rank ends a step only after all have begun it, so two
-sets of buffers are enough here, too (base.py). That makes a broadcast of nearly nothing a barrier.
+Every other rank sends an empty message round, as an all-gather does. So a rank ends a step only after all have begun it, and two sets of
+buffers are enough here, too (base.py). A broadcast of nearly nothing is thus a barrier.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ _NOTHING = memoryview(b"")
 
 
 class Broadcast(Collective):
-    """Ring broadcast. The message is the root's buffer."""
-
     name: ClassVar[str] = "broadcast"
 
     @staticmethod

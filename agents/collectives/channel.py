@@ -1,12 +1,11 @@
 """Calls on one group, one after the other: collectives on a program's own data, and messages between two ranks.
 
-What a collective needs of the one before it (base.py) holds from call to call as from step to step: steps are numbered on, sets of
-buffers take turns, and writes of earlier calls count. So every kind of call here must end on a rank only after all ranks have begun it;
-``send-recv``, which does not, is refused.
+Steps are numbered on from call to call, sets of buffers take turns, and writes of earlier calls count (base.py). So every kind of call here
+must end on a rank only after all ranks have begun it; ``send-recv`` does not and is refused.
 
-A message between two ranks goes straight from the sender's memory to the receiver's. The receiver writes where it wants it (address and
-length) into the sender's mailbox, at the end of its arena, with an immediate; the sender answers with the data, with another. The k-th
-send to a rank meets the k-th receive there. A mailbox has ``BOXES`` places for each rank; a receiver asks for at most as many at once.
+A message between two ranks goes straight from memory to memory. The receiver writes the address and length of its buffer into the sender's
+mailbox, at the end of its arena; the sender answers with the data. Both use immediates. The k-th send to a rank meets the k-th receive
+there.
 """
 
 from __future__ import annotations
@@ -28,15 +27,13 @@ BOXES = 16
 _WHERE = struct.Struct("!QQ")  # offset in the receiver's memory, bytes
 _AT_MOST = 1 << 62  # with the bytes: fewer will do
 MOST_CALLS = 4096
-"""The most calls that wait [ours]."""
+"""Most calls that wait [ours]."""
 REDUCTIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 _DATA = 1 << SLICE_BITS - 1  # of a rendezvous immediate: the message itself, not where it is wanted
 _SEND, _ASK = 2, 3  # work request ids; 0 and 1 are the buffer sets
 
 
 class CallData(StepData):
-    """A call's own data: ``source`` is what this rank gives, ``target`` where its result goes."""
-
     def __init__(self, source: Array, target: Array) -> None:
         super().__init__(source, target, 1)
 
@@ -44,7 +41,6 @@ class CallData(StepData):
         out[part] = self.base[part]
 
     def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
-        """Take a part of the result. There is nothing to compare it with: returns 0."""
         self.expected[part] = result[part]
         return 0
 
@@ -57,8 +53,7 @@ class _Call:
 
 
 class Channel:
-    """The calls of one group. ``memory`` is the program's, which the group's peers know; offsets are within it. A call that is over stands
-    in :attr:`over` with its number. :attr:`failure` is final."""
+    """``memory`` is the program's; offsets are within it. Calls that have ended are in :attr:`over`. :attr:`failure` is final."""
 
     def __init__(self, group: Group, slices: int, memory: memoryview) -> None:
         self.group = group
@@ -86,8 +81,7 @@ class Channel:
     # --- calls -----------------------------------------------------------------------------------------------
 
     def call(self, number: int, name: str, dtype: str, size: int, source: int, target: int, reduction: str = "sum", root: int = 0) -> None:
-        """Call a collective over all ranks; ``size`` as nccl-tests counts, ``source`` and ``target`` offsets in the memory. Raises
-        :class:`CollectiveError`."""
+        """``size`` counts as in nccl-tests. Raises :class:`CollectiveError`."""
         kind, n = find(name), self.group.n
         if kind.CREDIT:
             raise CollectiveError(f"{name} is no call on a program's data: use send and recv")
@@ -114,14 +108,13 @@ class Channel:
         return len(self.waiting) + sum(map(len, self.sends.values())) + sum(map(len, self.receives.values()))
 
     def lose(self, peer: int, reason: str, steps: int) -> None:
-        """Enter that a rank's program has ended after calling so many collectives: those still end, later ones cannot."""
+        """Take that a rank's program has ended after ``steps`` collectives: those still end, later ones cannot."""
         self.gone[peer] = (steps, reason)
         if self.sends.get(peer) or self.receives.get(peer):
             self.failure = self.failure or {"peer_rank": peer, "reason": reason}
         self._go_on()
 
     def _lost(self) -> Note | None:
-        """Say who is missing in the current collective."""
         for peer, (steps, reason) in self.gone.items():
             if self.current is not None and self.step > steps:
                 return {"peer_rank": peer, "reason": reason}
@@ -136,14 +129,14 @@ class Channel:
             raise CollectiveError(f"bytes {offset} to {offset + size} are not all in the memory of {len(self.memory)}")
 
     def send(self, number: int, peer: int, offset: int, size: int) -> None:
-        """Send a message to one rank. Raises :class:`CollectiveError`."""
+        """Raises :class:`CollectiveError`."""
         self._check_peer(peer)
         self._check(offset, size)
         self.sends.setdefault(peer, deque()).append((number, offset, size))
         self._match(peer)
 
     def recv(self, number: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
-        """Receive a message from one rank, of exactly so many bytes or, with ``at_most``, no more. Raises :class:`CollectiveError`."""
+        """With ``at_most`` the message may be shorter. Raises :class:`CollectiveError`."""
         self._check_peer(peer)
         self._check(offset, size)
         if at_most:
@@ -160,7 +153,6 @@ class Channel:
     # --- between two ranks -----------------------------------------------------------------------------------
 
     def _ask(self, peer: int) -> None:
-        """Say to a peer where its next messages are wanted."""
         line = self.receives[peer]
         asked = self.asked.get(peer, 0)
         while asked < min(len(line), BOXES):
@@ -173,7 +165,6 @@ class Channel:
         self.asked[peer] = asked
 
     def _match(self, peer: int) -> None:
-        """Send what a peer waits for and this rank has to send."""
         sends, wanted = self.sends.get(peer), self.wanted.get(peer)
         while sends and wanted:
             number, offset, size = sends.popleft()
@@ -190,7 +181,6 @@ class Channel:
             )
 
     def _mail(self, peer: int, imm: int) -> None:
-        """Write a rendezvous immediate."""
         if imm & _DATA:
             line = self.receives.get(peer)
             if not line or not self.asked.get(peer, 0):
@@ -214,7 +204,6 @@ class Channel:
     # --- as time goes by -------------------------------------------------------------------------------------
 
     def completed(self, completions: list[Completion]) -> None:
-        """Take completions of the group."""
         self.failure = self.failure or self.group.failure(completions)
         if self.failure:
             return
@@ -238,7 +227,6 @@ class Channel:
         self._go_on()
 
     def _go_on(self) -> None:
-        """End the current call and begin the next as long as possible."""
         while not self.failure:
             job = self.current
             if job is not None:
@@ -263,11 +251,9 @@ class Channel:
             self.current.completed(pending)
 
     def idle(self) -> None:
-        """Do a small piece of the work beside the network."""
         if self.current is not None and not self.failure:
             self.current.idle()
             self._go_on()
 
     def deadline(self) -> int:
-        """Return when to call :meth:`idle` at the latest, ps."""
         return NEVER if self.current is None or self.failure else self.current.deadline()

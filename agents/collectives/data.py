@@ -1,9 +1,8 @@
 """Draws inputs of a collective and the exact results they must give, the same on every rank from one seed.
 
-One sequence is drawn, and each rank's base array is a part of it that begins elsewhere; a step's input is the base transformed so cheaply
-and exactly that the expected result needs no second reduction: int32 adds the step number (wrapping, as NumPy does), float32 multiplies by
-a power of two, which is exact. A collective gives the result of the bases, sums in the very order in which it adds, so results are compared
-bit for bit. Ranks of one process share sequence and sums.
+Each rank's base array is a part of one sequence. A step's input is the base, transformed so exactly that the expected result needs no
+second reduction: int32 adds the step number (wrapping), float32 multiplies by a power of two. Sums are made in the collective's own order,
+so results are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -18,20 +17,18 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
-"""Types of data that is drawn here."""
 TYPES = DTYPES | {name: np.dtype(name) for name in ("float16", "float64", "int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")}
-"""Types of data that programs may bring."""
 Array = NDArray[Any]
 Types = Mapping[str, np.dtype[np.generic]]
 ALL = slice(None)
 
 
 APART = 1009
-"""Elements between the beginnings of two ranks' base arrays. A prime: nothing that is put in a wrong place is that far off."""
+"""Elements between two ranks' base arrays. A prime: no misplaced data is that far off."""
 
 
 def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
-    """Draw base arrays of ``count`` elements, by rank, to be read only."""
+    """The arrays are to be read only."""
     sequence = _sequence((ranks - 1) * APART + count, dtype, seed)
     return [sequence[rank * APART : rank * APART + count] for rank in range(ranks)]
 
@@ -52,9 +49,6 @@ def _sequence(count: int, dtype: str, seed: int) -> Array:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StepData:
-    """A rank's inputs and expected results: ``base`` is its base array, ``expected`` the result of all bases, a sum of ``terms`` of
-    them."""
-
     def __init__(self, base: Array, expected: Array, terms: int) -> None:
         self.base = base
         self.expected = expected
@@ -64,14 +58,12 @@ class StepData:
     # A channel's data (channel.py) is a user's: it overrides both.
 
     def fill(self, step: int, out: Array, part: slice = ALL) -> None:
-        """Fill a part of ``out`` with the same part of this rank's input of a step."""
         if self.floating:
             np.multiply(self.base[part], np.float32(2.0 ** (step % 8 - 4)), out=out[part])
         else:
             np.add(self.base[part], np.int32(step), out=out[part])
 
     def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
-        """Count the elements of a part of a result that differ from NumPy's."""
         expected: Array
         if self.floating:
             expected = self.expected[part] * np.float32(2.0 ** (step % 8 - 4))

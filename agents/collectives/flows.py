@@ -1,14 +1,13 @@
 """Flows: any number of one-way streams of messages at once, each on queue pairs of its own. Incast and permutation are lists of flows.
 
-A sender posts messages of ``message_bytes`` back to back, up to ``outstanding`` of them unacknowledged, for a time or a number. Each is
-one WRITE with immediate (its number) into a slot of the receiver's arena. Its bytes follow from seed, flow and number: a base array
-of random words, each XORed with a word that no other number gives, so no message looks like another in any word.
+A sender posts messages back to back, up to ``outstanding`` of them unacknowledged, for a time or a number. Each is one WRITE with immediate
+(its number) into a slot of the receiver's arena. Its bytes are a base array of random words, each XORed with a word that no other number
+gives.
 
-The receiver compares every byte and reports the result: a *verdict*, a WRITE with immediate of one word (how many bytes were wrong) into
-the sender's arena. A slot is written again only after its verdict came, so nothing is overwritten unchecked, and a source buffer is filled
-again only after its write was acknowledged. There are twice as many slots as messages in flight: the verdicts' way back costs no
-throughput. At the end the sender says how many messages there were (an empty WRITE with immediate); verdicts and this may overtake each
-other between the queue pairs of a flow, so both sides count.
+The receiver compares every byte and answers with a *verdict*: a WRITE with immediate of one word (how many bytes were wrong) into the
+sender's arena. A slot is written again only after its verdict came, a source buffer only after its write was acknowledged. With twice as
+many slots as messages in flight verdicts cost no throughput. At the end an empty WRITE with immediate tells how many messages there were.
+It and verdicts may overtake each other, so both sides count.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from agents.transport import NEVER, RECEIVE, Completion, Event, Note
 Words = NDArray[np.uint32]
 WORD = 4
 _SPREAD = 0x9E3779B1
-"""An odd factor, so that numbers below 2^32 give different words (Knuth's multiplicative hashing)."""
+"""An odd factor: numbers below 2^32 give different words (Knuth's multiplicative hashing)."""
 _VERDICT = 1 << 31
 _END = 1 << 30
 """Kinds of immediates; the lower 30 bits are a message's number, or how many there were."""
@@ -39,8 +38,7 @@ _NOT_DATA = -1  # work request id of verdicts and ends
 
 @dataclass(frozen=True)
 class Flow:
-    """A flow. ``src`` and ``dst`` are ranks, times ps from the run's t0; exactly one of ``for_ps`` and ``messages`` is set. ``evs``: per
-    plane, 0 all."""
+    """Times are ps from the run's t0. Exactly one of ``for_ps`` and ``messages`` is set. ``evs``: per plane, 0 for all."""
 
     name: str
     src: int
@@ -52,8 +50,6 @@ class Flow:
 
 
 class FlowTable(TypedDict, total=False):
-    """A :class:`Flow` as requests carry it."""
-
     name: str
     src: int
     dst: int
@@ -64,7 +60,7 @@ class FlowTable(TypedDict, total=False):
 
 
 def parse(tables: Sequence[FlowTable] | None, n: int) -> list[Flow]:
-    """Read flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
+    """Raises :class:`CollectiveError`, which names the fix."""
     result: list[Flow] = []
     for i, table in enumerate(tables or ()):
         numbers = [value for key, value in table.items() if key != "name" and not (value is None and key in ("for_ps", "messages"))]
@@ -87,7 +83,6 @@ def parse(tables: Sequence[FlowTable] | None, n: int) -> list[Flow]:
 
 
 def flows_at(flows: Sequence[Flow], rank: int) -> list[int]:
-    """Return the flows that begin or end at a rank, by number; their bundles come in this order."""
     return [i for i, flow in enumerate(flows) if rank in (flow.src, flow.dst)]
 
 
@@ -96,8 +91,8 @@ def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
 
 
 def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> dict[int, int]:
-    """Say where a rank's arena keeps each of its flows' slots (as receiver) or verdicts (as sender): flow -> byte offset. Both ends of a
-    flow compute both. Raises :class:`CollectiveError` if the arena is too small."""
+    """Return the byte offset by flow of the slots (as receiver) or verdicts (as sender). Raises :class:`CollectiveError` if the arena is
+    too small."""
     offsets: dict[int, int] = {}
     at = 0
     for i in flows_at(flows, rank):
@@ -110,9 +105,9 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
 
 
 def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
-    """Find the stretch of the best rate, as perftest's print_report_bw() has it (src/perftest_parameters.c): from posting i to
-    acknowledgement j >= i, times ps in order, passed j - i + 1 messages whole. Returns these messages and ps; (0, 0) where no time passed.
-    Dinkelbach's iteration: for a rate, the stretch that is furthest ahead of it has the next rate, until none is ahead."""
+    """Find the stretch of the best rate, as perftest's print_report_bw() does (src/perftest_parameters.c): from posting i to
+    acknowledgement j >= i, j - i + 1 messages passed whole. Returns these messages and ps. Dinkelbach's iteration: the stretch that is
+    furthest ahead of a rate gives the next rate."""
     if not posted or acknowledged[-1] <= posted[0]:
         return 0, 0
     count = np.arange(len(posted), dtype=np.float64)
@@ -130,8 +125,6 @@ def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
 
 
 class Content:
-    """The content of the messages of one flow."""
-
     def __init__(self, seed: int, flow: int, message_bytes: int) -> None:
         self.base: Words = numpy.random.default_rng((seed, flow)).integers(0, 1 << 32, message_bytes // WORD, dtype=np.uint32)
         self.expected: Words = np.empty_like(self.base)
@@ -140,7 +133,6 @@ class Content:
         np.bitwise_xor(self.base, np.uint32((number + 1) * _SPREAD & 0xFFFFFFFF), out=out)
 
     def wrong(self, number: int, data: Words) -> int:
-        """Count the bytes that differ from message ``number``."""
         self.fill(number, self.expected)
         if np.array_equal(data, self.expected):
             return 0
@@ -148,8 +140,6 @@ class Content:
 
 
 class Sender:
-    """The sending end of a flow. ``start`` and ``stop`` are ps; ``stop`` is NEVER for a counted flow."""
-
     def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, to: int, verdicts: int) -> None:
         self.job, self.number, self.flow, self.bundle, self.to = job, number, flow, bundle, to
         self.start = job.t0 + flow.start_ps
@@ -176,13 +166,12 @@ class Sender:
         return self.posted > 0 and not self.complete
 
     def enough(self, now: int) -> bool:
-        """Say whether all messages are posted. A timed flow sends at least one message, however late its host looks at the clock."""
+        """A timed flow sends at least one message, however late its host is."""
         if self.flow.messages is not None:
             return self.posted == self.flow.messages
         return now >= self.stop and self.posted > 0
 
     def go_on(self, now: int) -> None:
-        """Post what may be sent now; announce the end of the flow."""
         if now < self.start or self.complete:
             return
         job = self.job
@@ -216,7 +205,6 @@ class Sender:
             )  # fmt: skip
 
     def write_done(self, now: int, number: int) -> None:
-        """Take that a write is acknowledged."""
         self.open_writes -= 1
         if number == _NOT_DATA:
             return
@@ -229,7 +217,7 @@ class Sender:
         self.job.logged.append((now, "message", record))
 
     def on_immediate(self, imm: int) -> bool:
-        """Take a verdict; returns False if it is none, or if its message expects none."""
+        """Returns False for a verdict that is not awaited."""
         number = imm & _NUMBER
         slot = number % self.job.slots
         if imm != _VERDICT | number or self.in_slot[slot] != number:
@@ -240,15 +228,12 @@ class Sender:
         return True
 
     def due(self) -> int:
-        """Return when something is due that no completion triggers."""
         if self.end_sent:
             return NEVER
         return self.stop if self.posted else self.start
 
 
 class Receiver:
-    """The receiving end of a flow."""
-
     def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, slots: int, verdicts: int) -> None:
         self.job, self.number, self.flow, self.bundle, self.verdicts_at = job, number, flow, bundle, verdicts
         self.content = Content(job.seed, number, job.message_bytes)
@@ -267,7 +252,7 @@ class Receiver:
         return self.received == self.total and self.open_writes == 0
 
     def on_immediate(self, imm: int) -> bool:
-        """Take a message that is in its slot, or the sender's report of the number of messages; returns False if neither is possible."""
+        """Returns False for what the sender may not send."""
         number = imm & _NUMBER
         if imm == _END | number:
             fits = self.total < 0 and max(self.awaited) - self.job.slots < number
@@ -287,13 +272,10 @@ class Receiver:
         return True
 
     def write_done(self, now: int, number: int) -> None:
-        """Take that a verdict is acknowledged."""
         self.open_writes -= 1
 
 
 class Flows:
-    """All flows of one rank; driven as a collective in steps is. ``at``: t0, ps."""
-
     def __init__(self, group: Group, flows: Sequence[Flow], message_bytes: int, outstanding: int, seed: int, at: int | None) -> None:
         if message_bytes < WORD or message_bytes % WORD:
             raise CollectiveError(f"message_bytes = {message_bytes} must be a multiple of {WORD} above 0")
@@ -328,12 +310,10 @@ class Flows:
         self.failure: Note | None = None
 
     def begin(self) -> None:
-        """Begin; flows start by the clock."""
         self.warm = True  # what start-up cost the host is not the run's
         self.idle()
 
     def completed(self, completions: list[Completion]) -> None:
-        """Take completions of the group; sets :attr:`failure` when a request failed."""
         self.failure = self.failure or self.group.failure(completions)
         if self.failure:
             return
@@ -349,7 +329,6 @@ class Flows:
                 end.write_done(now, c.wr_id)
 
     def idle(self) -> None:
-        """Post what may go now."""
         now = self.group.clock()
         finished = True  # no generators: this is asked at every turn of a host
         for sender in self.senders:
@@ -362,12 +341,10 @@ class Flows:
         self.finished = finished
 
     def deadline(self) -> int:
-        """Return when to call :meth:`idle` at the latest, ps."""
         at = NEVER
         for sender in self.senders:  # no generator: this is asked at every turn of a host
             at = min(at, sender.due())
         return at
 
     def done(self) -> Note:
-        """Return the notification at the end: bytes that arrived wrong here."""
         return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

@@ -1,9 +1,8 @@
 """A rank's place among others: queue pairs to the peers that it talks to, and one arena that they write into.
 
-Made by the host process at set-up, used by the collectives and flows. Queue pairs come in *bundles*: the ``qps`` queue pairs to one
-peer that serve one purpose (a collective has one bundle per peer, a flow one of its own). A bundle's messages may overtake each other
-between its queue pairs, never on one. Every immediate uses up a receive request; it is replaced as soon as it is seen, whether or
-not a collective runs, so that a peer that began earlier never finds none.
+The ``qps`` queue pairs to one peer that serve one purpose are a *bundle*. Its messages may overtake each other between its queue pairs,
+never on one. Every immediate uses up a receive request, which is replaced at once, whether or not a collective runs: so a peer that began
+earlier never finds none.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
 MAX_QPS = 64
 MOST_KEPT = 1 << 16
-"""The most immediates kept until their collective or flow begins here: more than any of them has under way [ours]."""
+"""Most immediates kept until their collective or flow begins here [ours]."""
 RECEIVES = 1024
-"""Receive requests kept posted per queue pair: as many immediates as MRC lets be in flight (its ``max_wimm``)."""
+"""As many immediates as MRC lets be in flight on a queue pair (``max_wimm``)."""
 
 
 class CollectiveError(ValueError):
@@ -37,8 +36,6 @@ class LostError(CollectiveError):
 
 
 class Verbs(Protocol):
-    """The methods of :class:`agents.nic.device.Device` that this package uses."""
-
     @property
     def host(self) -> int: ...
     def register(self, memory: Any) -> Region: ...
@@ -49,22 +46,18 @@ class Verbs(Protocol):
 
 
 class SetUp(TypedDict):
-    """The queue pairs of a rank, by its peers' ranks, and whether they were there before."""
-
     qps: dict[str, list[Remote]]
     connected: bool
 
 
 class Wanted(NamedTuple):
-    """A bundle to be made: the peer's rank, and how many EVs per plane its queue pairs may use (0: all)."""
+    """``evs``: how many EVs per plane, 0 for all."""
 
     peer: int
     evs: int = 0
 
 
 class Bundle:
-    """Queue pairs to one peer; once connected, ``remote`` is the peer's arena, and ``memory`` its program's memory if it has any."""
-
     def __init__(self, peer: int, qpns: list[int]) -> None:
         self.peer = peer
         self.qpns = qpns
@@ -73,8 +66,8 @@ class Bundle:
 
 
 class Group:
-    """A rank's place. ``ranks``: host number by rank; ``rank``: this host's. ``bundles`` are in the order of ``wanted``, which both ends
-    must share per pair. ``clock`` gives ps. ``memory``: more memory that peers may write into (channel.py)."""
+    """``ranks``: host number by rank. Both ends share the order of ``wanted`` per pair. ``clock`` gives ps. ``memory``: more memory that
+    peers may write into (channel.py)."""
 
     def __init__(
         self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int,
@@ -111,7 +104,6 @@ class Group:
         return (self.ranks, self.rank, self.wanted, self.qps) == (ranks, rank, list(wanted), qps)
 
     def connect(self, remotes: dict[str, list[Remote]]) -> None:
-        """Connect every queue pair with the parameters in the peers' :attr:`local`, by the peer's rank."""
         # All regions are read before the first queue pair is connected, because connecting is final.
         regions = {bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]] for bundle in self.bundles}
         used: dict[int, int] = {}
@@ -129,12 +121,10 @@ class Group:
         self.connected = True
 
     def write(self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int) -> None:
-        """WRITE ``memory`` with an immediate to ``offset`` in the peer's arena; ``lane`` says by which of the bundle's queue pairs."""
         qpn = bundle.qpns[lane % len(bundle.qpns)]
         self.device.post_write(qpn, wr_id, memory, bundle.remote.va + offset, bundle.remote.rkey, imm)
 
     def take(self, completions: list[Completion]) -> list[Completion]:
-        """Select the completions of this group (not of an abandoned one) and replace their receive requests."""
         own = [c for c in completions if c.qpn in self.bundle_of]
         for c in own:
             if c.kind == RECEIVE and c.status == OK:
@@ -142,7 +132,6 @@ class Group:
         return own
 
     def failure(self, completions: list[Completion]) -> Note | None:
-        """Say which peer was lost and why, if a request failed."""
         failed = [c for c in completions if c.status != OK]
         if not failed:
             return None
@@ -152,7 +141,6 @@ class Group:
 
 
 def _region(values: Sequence[Any]) -> Region:
-    """Read a peer's arena, as the peer describes it. Raises :class:`CollectiveError` if addresses in it do not fit a WRITE's header."""
     va, rkey, length = values
     if not all(isinstance(value, int) for value in (va, rkey, length)):
         raise CollectiveError(f"arena = {list(values)}: they must be whole numbers, as the peer's setup answered")

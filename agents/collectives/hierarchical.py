@@ -1,13 +1,12 @@
 """Hierarchical all-reduce over two groups of ranks: reduce-scatter in each group, one exchange between the groups, all-gather in each.
 
-Ranks 0 .. m-1 are one group and m .. 2m-1 the other; with ranks packed on a fabric of two sites the groups are the sites. The message falls
-into m chunks. Reduce-scatter goes round a group's ring as in reduce_scatter.py: after m - 1 stages the group's rank l holds the group's sum
-of chunk l + 1, in the scratch of the last stage. It sends that to its twin, the rank of the same place in the other group, and adds
-what it gets from there; all-gather goes round the group's ring as in all_gather.py. Each byte of a group's sum so goes to the other group
-once, and each slice waits once for the way between them.
+Ranks 0 .. m-1 are one group and m .. 2m-1 the other: the sites of a fabric, if ranks are packed. After m - 1 stages of reduce-scatter the
+group's rank l holds the group's sum of chunk l + 1, in the scratch of the last stage. It sends that to its twin, the rank of the same place
+in the other group, and adds what it gets. So each byte of a group's sum goes to the other group once, and each slice waits once for the way
+between them.
 
-The sum is the same on both sides, because a + b is b + a to the bit. A twin may be ahead: what it sends has a place of its own, and waits
-for the group's sum. Each place of the result is written once in a step, and what is sent from the scratch is not written again in it.
+The sum is the same on both sides, because a + b is b + a to the bit. A twin may be ahead: what it sends has a place of its own. Each place
+of the result is written once in a step, and what is sent from the scratch is not written again in it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from agents.collectives.ring import ring_sum
 
 @lru_cache(maxsize=1)
 def two_level_total(n: int, count: int, dtype: str, seed: int) -> Array:
-    """Compute the result of the base arrays: in each group chunk ``c`` begins its way at the group's rank ``c``."""
+    """In each group chunk ``c`` begins its way at the group's rank ``c``."""
     bases, m = draw(n, count, dtype, seed), n // 2
     chunk = count // m
     total = np.empty(count, DTYPES[dtype])
@@ -37,7 +36,7 @@ def two_level_total(n: int, count: int, dtype: str, seed: int) -> Array:
 
 
 class HierarchicalAllReduce(Collective):
-    """Hierarchical all-reduce. Result and message have the same size."""
+    """Result and message have the same size."""
 
     name: ClassVar[str] = "hierarchical-allreduce"
 
@@ -91,7 +90,6 @@ class HierarchicalAllReduce(Collective):
                 self.send(self.successor, memory, self._scratch_at(0, j), 0, j)
 
     def _scratch_at(self, stage: int, j: int) -> int:
-        """Return where slice ``j`` of a stage before all-gather goes, bytes in the buffer set."""
         return self.message_bytes + stage * self.part + j * self.slice
 
     def sends(self, peer: int, stage: int) -> bool:
@@ -110,7 +108,6 @@ class HierarchicalAllReduce(Collective):
             self._finish(j)
 
     def _reduce(self, stage: int, j: int) -> None:
-        """Add this rank's part to what came, and send the sum on: to the successor, or as the group's sum to the twin."""
         k = self.step & 1
         chunk = (self.place - 1 - stage) % self.m
         at = self._scratch_at(stage, j)
@@ -121,7 +118,6 @@ class HierarchicalAllReduce(Collective):
         self.send(self.twin if last else self.successor, self.in_set(at, self.slice), self._scratch_at(stage + 1, j), stage + 1, j)
 
     def _finish(self, j: int) -> None:
-        """Add both groups' sums of a slice of the own chunk, which are there."""
         k = self.step & 1
         at = self.elements(self.own * self.part + j * self.slice, self.slice)
         theirs = self.scratch[k][self.elements((self.m - 1) * self.part + j * self.slice, self.slice)]
@@ -133,6 +129,5 @@ class HierarchicalAllReduce(Collective):
         self._gather(self.m, self.own, j)
 
     def _gather(self, stage: int, chunk: int, j: int) -> None:
-        """Send a finished slice to its place in the successor's result."""
         at = chunk * self.part + j * self.slice
         self.send(self.successor, self.in_set(at, self.slice), at, stage, j)

@@ -1,7 +1,7 @@
 """Ping-pong between two ranks: rank 0 writes, rank 1 answers with as much. A step at rank 0 is one round trip, as ib_write_lat counts.
 
-Rank 1 ends a step when rank 0's message is there, and rank 0's next one is its proof that the answer arrived: each rank ends a step only
-after the other began it.
+Rank 1 ends a step when rank 0's message is there; rank 0's next one proves that the answer arrived. So each rank ends a step only after the
+other began it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agents.collectives.group import CollectiveError
 
 
 class PingPong(Collective):
-    """Ping-pong. The message is what goes one way."""
+    """The message is what goes one way."""
 
     name: ClassVar[str] = "ping-pong"
 

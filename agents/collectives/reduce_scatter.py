@@ -1,7 +1,7 @@
 """Ring reduce-scatter: rank r ends with the sum of everyone's chunk r.
 
-Rank r sends to r + 1. In stage s it sends chunk (r - 1 - s), in stage 0 its own part of it, later what arrived with its own part
-added, which is done in place in the scratch of the stage that it arrived in: nobody writes there again in the same step.
+Rank r sends to r + 1. In stage s it sends chunk (r - 1 - s): in stage 0 its own part, later what arrived with its own part added. It adds
+in place, in the scratch of the stage in which the chunk arrived: nobody writes there again in the same step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agents.collectives.ring import ring_peers, ring_sum
 
 
 class ReduceScatter(Collective):
-    """Ring reduce-scatter. The message is each rank's whole input, n times what it receives."""
+    """The message is each rank's whole input, n times what it receives."""
 
     name: ClassVar[str] = "reduce-scatter"
 

@@ -1,4 +1,4 @@
-"""Collectives by name: every module of this package that defines a named :class:`Collective` adds one, nothing else is needed."""
+"""Collectives by name: every module of this package that defines a named :class:`Collective` adds one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from agents.collectives.base import Collective
 from agents.collectives.group import CollectiveError
 
 FLOWS = "flows"
-"""The name for a list of flows (flows.py), which is no collective in steps."""
 
 
 def collectives() -> dict[str, type[Collective]]:
-    """Return all collectives. Imports every module of the package: call it before root is dropped."""
+    """Imports every module of the package: call it before root is dropped."""
     for module in pkgutil.iter_modules(agents.collectives.__path__):
         importlib.import_module(f"{agents.collectives.__name__}.{module.name}")
     kinds: dict[str, type[Collective]] = {}
@@ -28,7 +27,7 @@ def collectives() -> dict[str, type[Collective]]:
 
 
 def find(name: str) -> type[Collective]:
-    """Find a collective by name. Raises :class:`CollectiveError` naming all that there are."""
+    """Raises :class:`CollectiveError`, which names all that there are."""
     kinds = collectives()
     if name not in kinds:
         raise CollectiveError(f"no collective {name!r}: there are {', '.join(kinds)} and {FLOWS}")

@@ -1,9 +1,9 @@
 """Ring all-reduce: reduce-scatter, then all-gather, in slices that flow through the ring like a pipeline.
 
-Rank r sends to r + 1. In reduce-scatter stage s it sends chunk (r - s), into the successor's scratch of that stage, which adds its own
-part; after n - 1 stages it holds the finished chunk (r + 1). In all-gather stage s it sends chunk (r + 1 - s) straight to where the
-successor's result keeps it. A chunk's place in the result is thus written twice in a step, first by the rank itself with its partial
-sum, then by its predecessor with the finished chunk: that exists only after the partial sum, sent on, went all round the ring.
+Rank r sends to r + 1. In reduce-scatter stage s it sends chunk (r - s) into the successor's scratch of that stage, and the successor adds
+its own part. After n - 1 stages rank r holds the finished chunk (r + 1). In all-gather stage s it sends chunk (r + 1 - s) straight to its
+place in the successor's result. A chunk's place in the result is thus written twice in a step: by the rank itself with its partial sum,
+then by its predecessor with the finished chunk, which exists only after the partial sum, sent on, went all round the ring.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from agents.collectives.group import ARENA as ARENA
 
 
 def ring_peers(n: int, rank: int) -> list[int]:
-    """Return successor and predecessor; with two ranks these are one."""
     return sorted({(rank + 1) % n, (rank - 1) % n})
 
 
 def ring_sum(parts: list[Array]) -> Array:
-    """Compute the sum as it grows on its way round the ring: each rank adds what arrived to its own part."""
     total = parts[0].copy()
     for part in parts[1:]:
         total = part + total
@@ -33,7 +31,7 @@ def ring_sum(parts: list[Array]) -> Array:
 
 @lru_cache(maxsize=1)
 def ring_total(n: int, count: int, dtype: str, seed: int) -> Array:
-    """Compute the result of the base arrays: chunk ``c`` begins its way at rank ``c``."""
+    """Chunk ``c`` begins its way at rank ``c``."""
     bases, chunk = draw(n, count, dtype, seed), count // n
     total = np.empty(count, DTYPES[dtype])
     for c in range(n):
@@ -43,7 +41,7 @@ def ring_total(n: int, count: int, dtype: str, seed: int) -> Array:
 
 
 class RingAllReduce(Collective):
-    """Ring all-reduce. Result and message have the same size."""
+    """Result and message have the same size."""
 
     name: ClassVar[str] = "ring-allreduce"
     OVERLAP: ClassVar[bool] = True  # the last chunk that a rank adds to comes in half-way, and nobody has it before
@@ -69,7 +67,6 @@ class RingAllReduce(Collective):
             self._pass_on(0, j)
 
     def _pass_on(self, stage: int, j: int) -> None:
-        """Send slice ``j`` of this stage."""
         n = self.n
         gather = stage >= n - 1
         chunk = (self.rank + 1 - (stage - (n - 1))) % n if gather else (self.rank - stage) % n

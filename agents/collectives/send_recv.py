@@ -1,6 +1,6 @@
 """Send and receive as nccl-tests' sendrecv does it: rank r sends its whole buffer to r + 1 and receives that of r - 1.
 
-A rank's result depends on its predecessor alone, so nothing but credit keeps it from running ahead of its successor.
+A rank's result depends on its predecessor alone, so only credit keeps it from running ahead of its successor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agents.collectives.ring import ring_peers
 
 
 class SendRecv(Collective):
-    """Send and receive. The message is what each rank sends."""
+    """The message is what each rank sends."""
 
     name: ClassVar[str] = "send-recv"
     CREDIT: ClassVar[bool] = True

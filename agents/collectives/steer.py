@@ -1,4 +1,4 @@
-"""Steers a collective on many agents from outside: connects them, starts, hears the end. Used by the runner and the prompt."""
+"""Steers a collective on many agents from outside: connects them, starts, hears the end."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from agents.transport import Note
 
 CHECK_S = 0.3
 MOST_NAMED = 8
-"""The most entries of the denylist that a line names."""
 
 
 class Agent(Protocol):
-    """The methods of agents.process.control.AgentClient that this module uses."""
-
     def call(self, op: str, **args: Any) -> Any: ...
     def fileno(self) -> int: ...
     def notifications(self) -> list[Note]: ...
 
 
 class CutOff:
-    """The hosts that the denylist leaves without a path to one of their receivers, as their agents report it. ``hosts`` in rank order. This
-    is no failure, because an entry may be removed again. But nothing arrives until then, and people must learn why."""
+    """Hosts that the denylist cuts off from receivers: nothing arrives until an entry is removed, and people must learn why."""
 
     def __init__(self, hosts: Sequence[int]) -> None:
         self._hosts = hosts
@@ -38,7 +34,6 @@ class CutOff:
 
     @property
     def line(self) -> str:
-        """Return one line for people; empty if every host has a path to every peer."""
         pairs = [(self._hosts[rank], peer) for rank, peers in sorted(self._peers.items()) for peer in peers]
         if not pairs:
             return ""
@@ -51,8 +46,7 @@ class CutOff:
 def connect(
     agents: Sequence[Agent], hosts: list[int], collective: str, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
 ) -> None:
-    """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows"). ``agents`` in rank order,
-    ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents."""
+    """``agents`` in rank order, ``hosts`` their host numbers. Queue pairs that exist on all agents are kept."""
 
     def set_up() -> list[SetUp]:
         extra = {"flows": flows} if flows else {}
@@ -72,9 +66,8 @@ def connect(
 def wait_for_all(
     agents: Sequence[Agent], on_note: Callable[[int, Note], None], check: Callable[[], int | None], timeout: int, clock: Clock
 ) -> bool:
-    """Pass every notification to ``on_note(rank, note)`` until each rank is done (True). Returns False if a rank failed, an agent hung up,
-    or ``timeout`` has passed. ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what
-    time it is to be called again."""
+    """Pass notifications to ``on_note(rank, note)`` until each rank is done (True). Returns False if a rank failed, an agent hung up, or
+    ``timeout`` has passed. ``check`` is called every 0.3 s of real time; it may raise, and return when to call it again."""
     done: set[int] = set()
     end, often = clock.now() + timeout, clock.patience(CHECK_S)
     with clock.waiter(agents) as wait:
@@ -96,8 +89,7 @@ def wait_for_all(
 
 
 def join(agents: Sequence[Agent], hosts: list[int], group: str, memory: int, qps: int = 1, slices: int = 4) -> list[int]:
-    """Give each agent a program's memory, and connect all of them as one group; ``agents`` in rank order. The memories' descriptors in the
-    agents' processes. Raises what they raise."""
+    """Returns the memories' descriptors in the agents' processes."""
     descriptors = [int(agent.call("program", size=memory)["fd"]) for agent in agents]
     answers = [agent.call("group", group=group, ranks=hosts, rank=rank, qps=qps, slices=slices)["qps"] for rank, agent in enumerate(agents)]
     for rank, agent in enumerate(agents):

@@ -1,13 +1,13 @@
 """Tree all-reduce by recursive halving and doubling, over a power of two of ranks.
 
-The message falls into slices that go through all stages independently, like a pipeline. Halving stage t (0 .. L-1, n = 2^L): the rank
-and its partner at distance n / 2^(t+1) hold partial sums of the same window; each sends the half that the other keeps, into the other's
-scratch of that stage, and adds what it gets to its own half. After L stages rank r has the finished chunk r of the slice. Doubling stage
-L + u: partners at distance 2^u send each other the window that they have, straight to its place in the result.
+The message falls into slices that go through all stages independently, like a pipeline. Halving stage t (0 .. L-1, n = 2^L): the rank and
+its partner at distance n / 2^(t+1) hold partial sums of the same window. Each sends the half that the other keeps into the other's scratch
+of that stage, and adds what it gets to its own half. After L stages rank r has the finished chunk r of the slice. Doubling stage L + u:
+partners at distance 2^u send each other the window that they have, straight to its place in the result.
 
-A place in the result is written by the rank itself with partial sums and later once by a partner in a doubling stage: by the partner
-that the rank had given that very window to in the halving, and whose finished sums were made from it. So what was read from there has
-arrived. A partner's message may come before those of earlier stages; it is used in its turn.
+A rank writes partial sums to a place in the result; later one partner writes there once, in a doubling stage. The rank gave that very
+window to this partner in the halving, whose finished sums were made from it. So what was read from there has arrived. A partner's message
+that comes early is used in its turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agents.collectives.group import CollectiveError
 
 
 def tree_sum(bases: list[Array]) -> Array:
-    """Compute the sum as it grows from stage to stage, the same on all ranks because a + b is b + a to the bit."""
+    """The sum is the same on all ranks because a + b is b + a to the bit."""
     while len(bases) > 1:
         half = len(bases) // 2
         bases = [a + b for a, b in zip(bases[:half], bases[half:], strict=True)]
@@ -34,7 +34,7 @@ def tree_total(n: int, count: int, dtype: str, seed: int) -> Array:
 
 
 class TreeAllReduce(Collective):
-    """Tree all-reduce. Result and message have the same size."""
+    """Result and message have the same size."""
 
     name: ClassVar[str] = "tree-allreduce"
 
@@ -74,8 +74,6 @@ class TreeAllReduce(Collective):
             self._exchange(0, j)
 
     def _scratch_at(self, stage: int, j: int) -> int:
-        """Return where slice ``j`` of a halving stage goes, bytes from the scratch's beginning: stages before it took half, a quarter,
-        ..."""
         return self.message_bytes - (self.message_bytes >> stage) + j * (self.whole >> stage + 1)
 
     def _exchange(self, stage: int, j: int) -> None:
@@ -101,7 +99,6 @@ class TreeAllReduce(Collective):
             self.stage[j] += 1
 
     def _use(self, stage: int, j: int) -> None:
-        """Use all messages of a slice that are here, up to ``stage``."""
         if stage < self.levels:
             k = self.step & 1
             size = self.whole >> stage + 1

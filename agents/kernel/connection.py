@@ -1,9 +1,7 @@
-"""A queue pair over one connection: posted requests in, completions out. It moves bytes; sockets are made by device.py.
+"""A queue pair over one connection: posted requests in, completions out.
 
 States: INIT (made), CONNECTING (requests are taken and wait), OPEN, ERROR, CLOSED (both ends meant it). A WRITE is complete when the peer's
-*kernel* has acknowledged all its bytes: the peer's agent then reads and places them whatever becomes of us, which is what the completion of
-an RDMA WRITE says of a NIC. An answer of the peer's agent would say more than a NIC does and cost one message each; the moment at which the
-local kernel accepts the bytes would only say that they are in a local buffer.
+*kernel* has acknowledged all its bytes: the peer's agent then places them whatever becomes of us, as with a NIC.
 """
 
 from __future__ import annotations
@@ -24,16 +22,13 @@ from topologies.units import MS
 INIT, CONNECTING, OPEN, ERROR, CLOSED = range(5)
 STATES = ("INIT", "CONNECTING", "OPEN", "ERROR", "CLOSED")
 IOV = 16
-"""Buffers per system call."""
 MOST = 1 << 18
-"""The most bytes received from one connection before another gets its turn [ours]."""
+"""Most bytes received from one connection in a turn [ours]."""
 HELD = 1024
-"""The most immediates kept for want of a receive request; at this number nothing more is read [ours]."""
+"""Most immediates kept for want of a receive request; then nothing more is read [ours]."""
 
 
 class Outgoing(NamedTuple):
-    """A WRITE that is not complete."""
-
     wr_id: int
     imm: int
     length: int  # of the payload
@@ -42,7 +37,7 @@ class Outgoing(NamedTuple):
 
 
 class Connection:
-    """One queue pair. ``token``: what a peer must know to connect. ``completions`` and ``log`` take what it reports."""
+    """``token``: what a peer must know to connect."""
 
     def __init__(
         self, qpn: int, peer: int, token: int, memory: Memory, timeout_ps: int, completions: list[Completion], log: Callable[[Event], None]
@@ -75,7 +70,7 @@ class Connection:
             self._recvs.append(wr_id)
 
     def post_write(self, now: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """Queue a WRITE. Raises ValueError on a queue pair that was not connected, or is in ERROR."""
+        """Raises ValueError on a queue pair that was not connected, or is in ERROR."""
         if self.state not in (CONNECTING, OPEN):
             raise ValueError(f"queue pair {self.qpn} is {STATES[self.state]}: nothing can be posted")
         flat = memory.cast("B") if memory.format != "B" or memory.ndim != 1 else memory
@@ -94,7 +89,6 @@ class Connection:
     # --- the socket ------------------------------------------------------------------------------------------
 
     def connecting(self, now: int, sock: socket.socket, hello: Header) -> None:
-        """Take ``sock``, on its way to the peer; ``hello`` goes first, before whatever is posted meanwhile."""
         self.sock, self.state, self.blocked, self._progress_at = sock, CONNECTING, True, now
         self._queue(hello.pack())
 
@@ -103,7 +97,6 @@ class Connection:
             self.state, self.blocked, self._progress_at = CONNECTING, True, now
 
     def adopt(self, now: int, sock: socket.socket) -> None:
-        """Take the peer's connection, whose HELLO was right."""
         self.sock, self.state, self.blocked, self._progress_at = sock, OPEN, False, now
 
     @property
@@ -112,17 +105,14 @@ class Connection:
 
     @property
     def writes(self) -> bool:
-        """Say whether to wait until the socket accepts more bytes."""
         waiting = self.blocked and bool(self._unsent) and not self.quiesced
         return self.sock is not None and waiting and self.state in (CONNECTING, OPEN)
 
     @property
     def waits(self) -> bool:
-        """Say whether something sent is not acknowledged, or the connection is not established."""
         return self.state in (CONNECTING, OPEN) and (bool(self._outgoing) or self.state == CONNECTING)
 
     def writable(self, now: int) -> None:
-        """Go on: the socket accepts bytes, or the attempt to connect is over."""
         assert self.sock is not None
         if self.state == CONNECTING:
             number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -133,7 +123,6 @@ class Connection:
         self.blocked = False
 
     def flush(self, now: int) -> None:
-        """Give the kernel as many bytes as it accepts."""
         while self._unsent and not self.blocked and not self.quiesced and self.state == OPEN and self.sock is not None:
             try:
                 count = self.sock.sendmsg(list(islice(self._unsent, IOV)))
@@ -153,7 +142,6 @@ class Connection:
                 self._unsent.popleft()
 
     def readable(self, now: int) -> None:
-        """Receive bytes and place them."""
         left = MOST
         while left > 0 and self.reads:
             assert self.sock is not None
@@ -194,7 +182,6 @@ class Connection:
         self._completions.append(Completion(self.qpn, wr_id, RECEIVE, OK, imm, length))
 
     def look(self, now: int) -> None:
-        """Complete acknowledged requests; fail if there is no progress."""
         if self.sock is not None and self.state == OPEN and self._outgoing:
             try:
                 acked = self._written - unacknowledged(self.sock)
@@ -219,7 +206,7 @@ class Connection:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, now: int, reason: str, status: int = RETRY_EXCEEDED) -> None:
-        """Go to ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nothing is logged."""
+        """The first outstanding WRITE has the cause. After a BYE nothing is logged."""
         if self.state in (ERROR, CLOSED):
             return
         self.state = CLOSED if self.leaving and not self._outgoing else ERROR
@@ -235,7 +222,6 @@ class Connection:
         self.drop()
 
     def bye(self) -> None:
-        """Say to the peer that the end is intended, if nothing is under way."""
         if self.state == OPEN and not self._unsent and self.sock is not None:
             try:
                 self.sock.send(Header(BYE, 0, 0, 0, -1).pack())
@@ -243,7 +229,7 @@ class Connection:
                 pass
 
     def drop(self) -> None:
-        """Close the socket at once, without a state that would outlive us in the kernel."""
+        """Close the socket without a state that would outlive us in the kernel."""
         if self.sock is not None:
             try:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -255,7 +241,6 @@ class Connection:
     # --- figures ---------------------------------------------------------------------------------------------
 
     def payload_sent(self) -> int:
-        """Return the payload bytes sent for the first time; bytes that wait in the kernel do not count."""
         if self.sock is None or self.state != OPEN:
             return self._acked_payload
         try:

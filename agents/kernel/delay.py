@@ -1,7 +1,7 @@
 """Gives what the kernel's own sockets receive the delay that the emulated cables lack.
 
-Used by agents.kernel.device. The data plane's program hands frames for a host's sockets to a TUN (testbed/emulated/kernel_paths.py); here
-each is read, held in the delay line that every other transport has, decapsulated, and written back: the kernel delivers it to its socket.
+A host's frames come from a TUN (testbed/emulated/kernel_paths.py). Each is held in the delay line, decapsulated, and written back: the
+kernel delivers it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ from topologies.clos import ETHERNET, IPV6, Fabric
 
 LARGEST = 1 << 16
 MOST = 256
-"""The most packets read in one turn, so that sockets get theirs."""
 NEXT_HEADER, HOP_LIMIT = 6, 7
 IPV6_IN_IPV6 = 41
 
 
 class Delay:
-    """Packets on their way to this host's sockets. ``fd`` reads and writes packets, and never blocks. Times are ps."""
-
     def __init__(self, fabric: Fabric, fd: int) -> None:
         self.held = 0  # packets so far
         self.refused = 0  # that the kernel did not take back
@@ -38,7 +35,7 @@ class Delay:
 
     @classmethod
     def here(cls, fabric: Fabric) -> Delay | None:
-        """Open the TUN of this network namespace, as root; None where there is none, and packets arrive at once. Raises OSError."""
+        """Open this namespace's TUN, as root; None without one. Raises OSError."""
         try:
             socket.if_nametoindex(TUN)
         except OSError:
@@ -50,11 +47,9 @@ class Delay:
 
     @property
     def due(self) -> int:
-        """Return when the next packet is due; NEVER without one."""
         return self._line.next
 
     def take(self, clock: Callable[[], int]) -> None:
-        """Read what came. Each packet's time is told after it was read: one that came during this turn is not due by the turn's start."""
         for _ in range(MOST):
             try:
                 packet = os.read(self._fd, LARGEST)
@@ -63,7 +58,7 @@ class Delay:
             self.put(clock(), packet)
 
     def put(self, now: int, packet: bytes) -> None:
-        """Hold a frame without its Ethernet header. The kernel itself sends some to every interface, which end here."""
+        """The kernel itself sends some packets to every interface; they end here."""
         if len(packet) <= 2 * IPV6 or packet[NEXT_HEADER] != IPV6_IN_IPV6 or packet[24:28] != BLOCK:
             return
         plane = usid_fields(int.from_bytes(packet[28:30], "big"))[0]

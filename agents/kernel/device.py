@@ -1,7 +1,6 @@
 """A host's kernel sockets behind the surface of :class:`agents.nic.device.Device`: verbs, and one loop that never blocks on a socket.
 
 The host with the lower number connects, from a port drawn from the run's seed, so that the kernel's hash of the flow can be drawn again.
-Only the delay's TUN needs root to open; listening sockets are bound to the host's own addresses in the fabric alone.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ from topologies.clos import Fabric
 
 LISTEN_PORT, LISTEN_TRIES = 47910, 32
 SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
-"""Ports for connecting, below those that the kernel hands out itself (32768 on), and how many are tried [ours]."""
+"""Ports for connecting, and how many are tried [ours]."""
 LOOKS_PER_RTT = 8
 LOOK_S = (0.001, 0.01)
-"""The kernel is asked this often per base RTT while something is unacknowledged, within these bounds of wall time: no event reports an ACK
-[ours]."""
+"""Least and most wall time between two looks while something is unacknowledged: no event reports an ACK [ours]."""
 GREETING_S = 5.0
 MAX_GREETINGS = 1024
 KEEPALIVE = (
@@ -42,16 +40,14 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 127),
 )
-"""Settings by which a connection on which nothing has come for 5 s of wall time asks whether the other end is still there [ours]: who only
-receives would otherwise wait for ever for a peer that died, whose RST is sent once. The kernel of a dead peer refuses at once; a path that
-is down ends nothing for ten minutes, and ``user_timeout`` judges it."""
+"""After 5 s of wall time without data a connection asks whether the other end is there [ours]: otherwise a host that only receives would
+wait for ever for a dead peer."""
 MAX_SOCKETS = 900
-"""The most sockets of one host; select accepts descriptors up to 1023."""
+"""Most sockets of one host; select accepts descriptors up to 1023."""
 
 
 class KernelDevice:
-    """A host's kernel sockets. ``transport``: tcp or mptcp. Raises OSError if the host's addresses are not here, ValueError on bad
-    options."""
+    """Raises OSError if the host's addresses are not here, ValueError on bad options."""
 
     def __init__(
         self, fabric: Fabric, host: int, clock: WallClock, transport: str, options: Mapping[str, object] | None = None, seed: int = 0
@@ -106,7 +102,6 @@ class KernelDevice:
         raise OSError(errno.EADDRINUSE, f"ports {LISTEN_PORT} to {LISTEN_PORT + LISTEN_TRIES - 1} are all in use")
 
     def _source(self, peer: int, index: int) -> socket.socket:
-        """Open a socket on the port that the seed draws, or the next free one."""
         sock = self._socket()
         first, last = SOURCE_PORTS
         plane = self._first_plane(peer, index)
@@ -122,7 +117,6 @@ class KernelDevice:
         raise ValueError(f"no free port among {SOURCE_TRIES} that were drawn: too many connections")
 
     def _first_plane(self, peer: int, index: int) -> int:
-        """Choose where an MPTCP connection begins: spread over pairs and their connections."""
         return (self.host + peer + index) % self.fabric.planes if self.kind == MPTCP else 0
 
     # --- verbs -----------------------------------------------------------------------------------------------
@@ -131,7 +125,6 @@ class KernelDevice:
         return self.engine.memory.register(memory)
 
     def create_qp(self, peer: int, evs: int = 0) -> Remote:
-        """Make a queue pair in INIT. ``evs`` has no meaning: the kernel chooses."""
         if not 0 <= peer < self.fabric.host_count or peer == self.host:
             raise ValueError(f"peer {peer} is no other host of {self.fabric.name!r}")
         if len(self.engine.connections) >= MAX_SOCKETS:
@@ -147,7 +140,6 @@ class KernelDevice:
         return {"qpn": qpn, "port": port, "token": token, "plane": self._first_plane(peer, index)}
 
     def connect_qp(self, qpn: int, remote: Remote) -> None:
-        """Move to CONNECTING: requests can be posted, and are sent when the connection is established."""
         connection = self.engine.connections[qpn]
         if connection.state not in (INIT, OPEN):
             raise ValueError(f"queue pair {qpn} was connected before")
@@ -184,7 +176,7 @@ class KernelDevice:
     # --- the loop --------------------------------------------------------------------------------------------
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: send, sleep until a socket, a look, ``until`` (ps) or a ready reader, then receive. Returns the ready readers."""
+        """Send, sleep until a socket, a look, ``until`` (ps) or a ready reader, then receive. Returns the ready readers."""
         connections = self.engine.connections.values()
         now = self.clock()
         for connection in connections:
@@ -246,7 +238,6 @@ class KernelDevice:
                 self._turn_away(sock)
 
     def _greet(self, now: int, sock: socket.socket) -> None:
-        """Read the first bytes of an accepted socket; only the right HELLO for a queue pair that waits for this host makes it a peer."""
         have, host, _ = self._greetings[sock]
         try:
             more = sock.recv(HEADER_BYTES - len(have))
@@ -279,7 +270,6 @@ class KernelDevice:
         sock.close()
 
     def _check_congestion(self, now: int, connection: Connection) -> None:
-        """Check that the hosts' routes choose the algorithm of the options; results must not come from another one."""
         if connection.sock is None or connection.state != OPEN:
             return
         has = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
@@ -299,13 +289,12 @@ class KernelDevice:
         return []
 
     def housekeeping(self) -> None:
-        """Nothing has to be read in time."""
+        """Do nothing: nothing has to be read in time."""
 
     def forget_lag(self) -> None:
         self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ps)
 
     def lag(self) -> dict[str, int]:
-        """Return how late this process got to its timers and to what the delay line held (agents.lateness), ps."""
         return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def events(self) -> list[Event]:
@@ -316,7 +305,6 @@ class KernelDevice:
         return {**self.engine.counters(), **delayed}
 
     def close(self) -> None:
-        """Say goodbye and close everything."""
         for connection in self.engine.connections.values():
             connection.bye()
         for connection in self.engine.connections.values():

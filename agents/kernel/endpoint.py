@@ -1,7 +1,6 @@
-"""The figures of a host's kernel connections, as the other transports' engines give theirs (agents/transport.py, :class:`Reports`).
+"""The figures of a host's kernel connections, as the other transports' engines give theirs.
 
-The figures are sampled from TCP_INFO, so what the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many,
-not when each was.
+What the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many, not when.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 
 FRESH_S = 0.005
-"""A sample of the kernel's figures is valid for this long, wall time, so that the figures of one bin come from one sample [ours]."""
+"""One bin's figures come from one sample, valid for so much wall time [ours]."""
 
 
 class Observed:
-    """The figures of a queue pair's flows: the last ones of ended flows, the latest ones of the others."""
-
     def __init__(self) -> None:
         self.infos: dict[Flow, TcpInfo] = {}
         self.evs: dict[Flow, int] = {}
@@ -38,8 +35,7 @@ class Observed:
 
 
 class Endpoint(Reports):
-    """Queue pairs by number, and their figures. ``kind``: tcp or mptcp. Raises ValueError on bad options. It opens nothing before
-    :meth:`open`."""
+    """Raises ValueError on bad options. It opens nothing before :meth:`open`."""
 
     def __init__(self, fabric: Fabric, host: int, clock: WallClock, kind: str, options: Mapping[str, object], seed: int) -> None:
         self.fabric, self.host, self.kind, self.seed = fabric, host, kind, seed
@@ -59,7 +55,7 @@ class Endpoint(Reports):
         self._tx, self._rx = [0] * planes, [0] * planes
 
     def open(self) -> None:
-        """Open it in the host's namespace. Raises OSError."""
+        """Raises OSError."""
         self._routes = Routes(self.fabric, self.host)
         self._ports = PortBytes([f"h{self.host}-p{plane}" for plane in range(self.fabric.planes)])
         self._bad_before = bad_checksums()
@@ -92,7 +88,6 @@ class Endpoint(Reports):
         return events
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """Look routes up anew: the hosts' routes have changed (testbed/emulated/kernel_paths.py)."""
         if self._routes is not None:
             self._routes.forget()
         self._log.append((now, "reroute", {"dead_links": list(dead_links)}))
@@ -101,7 +96,6 @@ class Endpoint(Reports):
         """Do nothing: the kernel cannot avoid single paths."""
 
     def quiesce(self) -> None:
-        """Give the kernel no more bytes; it sends those that it has."""
         for connection in self.connections.values():
             connection.quiesced = True
 
@@ -109,7 +103,6 @@ class Endpoint(Reports):
         """Do nothing: the kernel does not use hints."""
 
     def counters(self) -> dict[str, int]:
-        """Return counts of messages, and sums of TCP_INFO. Frames are not counted here: the ports count them."""
         self._sample()
         counters = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
         for connection in self.connections.values():
@@ -123,9 +116,8 @@ class Endpoint(Reports):
         return counters
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """Return the payload bytes per plane since the start: (sent for the first time, placed). The kernel counts a connection's bytes,
-        but does not say which plane carried them: the bytes since the last call are split over the planes in proportion to the growth of
-        the NIC ports' byte counters, without headers [ours]."""
+        """The kernel does not say which plane carried bytes: they are split in proportion to the growth of the NIC ports' byte counters
+        [ours]."""
         tx = sum(c.payload_sent() for c in self.connections.values()) - sum(self._tx)
         rx = sum(self.placed().values()) - sum(self._rx)
         if self._ports is not None and (tx > 0 or rx > 0):
@@ -139,7 +131,7 @@ class Endpoint(Reports):
         return {qpn: connection.inbound.placed for qpn, connection in self.connections.items()}
 
     def windows(self) -> list[dict[str, int]]:
-        """Return the windows in bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
+        """Windows are bytes of segments' payload. Of MPTCP it is the sum, with the fastest subflow's RTT."""
         self._sample()
         rows = []
         for qpn, observed in self.observed.items():
@@ -156,8 +148,7 @@ class Endpoint(Reports):
         return rows
 
     def paths(self) -> list[PathRow]:
-        """Return one row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table. It is looked up
-        anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample."""
+        """Return one row per queue pair, of MPTCP one per plane. The routing table is read anew."""
         self._sample(0.0)
         rows = []
         for qpn, observed in self.observed.items():

@@ -1,8 +1,7 @@
 """RDMA WRITEs as a byte stream: a header, then the payload, straight from and into registered memory. Sans-IO.
 
-Header, 32 bytes, network order: magic "mrck", type (1), zeros (3), va (8), rkey (4), length (4), imm (8, -1 for none). A connection
-begins with HELLO from whoever connected: va is the peer's token for the queue pair, rkey its number, imm the sender's host number. BYE,
-the last one, says that the end which follows is meant.
+Header, 32 bytes, network order: magic "mrck", type (1), zeros (3), va (8), rkey (4), length (4), imm (8, -1 for none). A connection begins
+with HELLO: va is the peer's token for the queue pair, rkey its number, imm the sender's host number. BYE says that its end is meant.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ HEADER_BYTES = _HEADER.size
 HELLO, WRITE, BYE = 1, 2, 3
 MAX_IMM = 1 << 32
 RKEY_STEP = 0x9E3779B1
-"""An odd step, so that the keys of 2^32 regions differ, and nobody's key is its neighbour's plus one."""
+"""An odd step: the keys of 2^32 regions differ, and no key is its neighbour's plus one."""
 
 
 class FramingError(ValueError):
-    """The stream contains what no peer sends, or a WRITE to where none is allowed. ``cause`` is the name of its counter."""
+    """The stream contains what no peer sends, or a forbidden WRITE. ``cause`` is the name of its counter."""
 
     def __init__(self, cause: str, text: str) -> None:
         super().__init__(text)
@@ -30,8 +29,6 @@ class FramingError(ValueError):
 
 
 class Header(NamedTuple):
-    """The header of one message."""
-
     kind: int
     va: int
     rkey: int
@@ -43,7 +40,7 @@ class Header(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | bytearray | memoryview) -> Header:
-        """Read a header. Raises :class:`FramingError` on anything that no peer sends."""
+        """Raises :class:`FramingError` on anything that no peer sends."""
         magic, kind, va, rkey, length, imm = _HEADER.unpack(data)
         if magic != MAGIC or kind not in (HELLO, WRITE, BYE) or bytes(data[5:8]) != b"\0\0\0":
             raise FramingError("rx_bad_header", f"not a header: {bytes(data[:8]).hex()}")
@@ -55,14 +52,12 @@ class Header(NamedTuple):
 
 
 class Memory:
-    """Registered regions: where peers may write."""
-
     def __init__(self) -> None:
         self._regions: dict[int, tuple[Region, memoryview]] = {}
         self._next_va = 1 << 32
 
     def register(self, memory: bytearray | memoryview) -> Region:
-        """Register memory. Raises ValueError if it is not writable, contiguous bytes."""
+        """Raises ValueError if it is not writable, contiguous bytes."""
         view = memoryview(memory)
         if view.readonly or not view.contiguous:
             raise ValueError("registered memory must be writable and contiguous")
@@ -73,7 +68,7 @@ class Memory:
         return region
 
     def at(self, va: int, rkey: int, length: int) -> memoryview:
-        """Return the memory that a WRITE addresses. Raises :class:`FramingError` unless all of it is in that region."""
+        """Raises :class:`FramingError` unless all of the WRITE's memory is in that region."""
         entry = self._regions.get(rkey)
         if entry is None:
             raise FramingError("rx_refused_access", f"no region has the key {rkey:#x}")
@@ -85,8 +80,7 @@ class Memory:
 
 
 class Inbound:
-    """A receiver that places the payload of a stream where its headers say. Give :meth:`buffers` to a receive call, and the number of bytes
-    to :meth:`took`."""
+    """Places the payload of a stream where its headers say. Receive into :meth:`buffers`, then call :meth:`took`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -96,15 +90,13 @@ class Inbound:
         self._message: Header | None = None  # whose payload is under way
         self._rest = memoryview(b"")
         self.placed = 0
-        """Payload bytes placed so far."""
 
     def buffers(self) -> list[memoryview]:
-        """Return the buffers for the next bytes: the rest of a payload and the next header together, which saves a call."""
+        """The rest of a payload and the next header together save a call."""
         return [self._rest, self._header] if self._message is not None and self._rest else [self._header[self._have :]]
 
     def took(self, count: int) -> list[Header]:
-        """Take ``count`` bytes of the stream, in the last :meth:`buffers`. Returns the messages that are complete now. Raises
-        :class:`FramingError` when a header is refused: nothing was placed for it."""
+        """Returns the messages that are complete now. Raises :class:`FramingError` when a header is refused."""
         complete: list[Header] = []
         if self._message is not None:
             part = min(count, len(self._rest))

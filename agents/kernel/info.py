@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TcpInfo(NamedTuple):
-    """The state of one TCP connection, or of one subflow, in bytes, packets, microseconds as the kernel counts them."""
+    """Bytes, packets and microseconds, as the kernel counts them."""
 
     state: int
     retransmits: int  # RTOs in a row that are not answered yet
@@ -38,26 +38,21 @@ class TcpInfo(NamedTuple):
 
 
 class Subflow(NamedTuple):
-    """One TCP connection below a queue pair. Addresses and ports as the socket has them."""
-
     local: tuple[bytes, int]
     remote: tuple[bytes, int]
     info: TcpInfo
 
 
 def unacknowledged(sock: socket.socket) -> int:
-    """Count the bytes that were written and that the peer's kernel has not acknowledged; of MPTCP those of the whole, by its data
-    sequence."""
+    """Count bytes that the peer's kernel has not acknowledged; of MPTCP those of the whole."""
     return int(struct.unpack("=i", fcntl.ioctl(sock, SIOCOUTQ, b"\0\0\0\0"))[0])
 
 
 def unsent(sock: socket.socket) -> int:
-    """Count the bytes that were written and never sent so far."""
     return int(struct.unpack("=i", fcntl.ioctl(sock, SIOCOUTQNSD, b"\0\0\0\0"))[0])
 
 
 def read_info(data: bytes) -> TcpInfo:
-    """Read the bytes of a ``struct tcp_info``, of any kernel's length from 4.6 on."""
     rtt, cwnd = struct.unpack_from("=I", data, 68)[0], struct.unpack_from("=I", data, 80)[0]
     mss, unacked = struct.unpack_from("=I", data, 16)[0], struct.unpack_from("=I", data, 24)[0]
     (retrans,) = struct.unpack_from("=I", data, 100)
@@ -67,7 +62,7 @@ def read_info(data: bytes) -> TcpInfo:
 
 
 def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
-    """Return the established subflows; one for TCP. Raises OSError, also for a TCP connection that is over."""
+    """Raises OSError, also for a TCP connection that is over."""
     if not mptcp:
         local, remote = sock.getsockname(), sock.getpeername()
         info = read_info(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
@@ -82,13 +77,12 @@ def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
 
 
 def fell_back(sock: socket.socket) -> bool:
-    """Say whether an MPTCP socket speaks plain TCP, because its peer or something between does not speak MPTCP."""
     data = sock.getsockopt(SOL_MPTCP, MPTCP_INFO, 128)
     return bool(struct.unpack_from("=I", data, 8)[0] & MPTCP_INFO_FLAG_FALLBACK)
 
 
 def _subflow_entries(sock: socket.socket, option: int, size: int) -> list[bytes]:
-    """Read an array that the kernel fills, one entry per subflow. The buffer says its own layout, which socket.getsockopt cannot."""
+    """The buffer says its own layout, which socket.getsockopt cannot."""
     head = _DATA.pack(_DATA.size, 0, 0, size)
     buffer = ctypes.create_string_buffer(head, _DATA.size + MAX_SUBFLOWS * size)
     length = ctypes.c_uint32(len(buffer))

@@ -1,4 +1,4 @@
-"""Options that a scenario may set on `tcp` and `mptcp`. Read at load time, by the agents, and by whoever sets the hosts' routes."""
+"""Options that a scenario may set on `tcp` and `mptcp`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from topologies.units import US
 TCP, MPTCP = "tcp", "mptcp"
 KINDS = (TCP, MPTCP)
 TUN = "mrcbed-delay"
-"""The TUN in each host's namespace: packets for its sockets pass it, and wait in the agent for the delay that cables lack."""
+"""The TUN where packets for a host's sockets wait for the delay that cables lack."""
 MPTCP_PLANES = 8
-"""The most addresses, and subflows beside the first, that the kernel's path manager takes (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
+"""Most addresses, and subflows beside the first (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
 TIMEOUT = 1600 * US
 LEAST_TIMEOUT_S = 20.0
-"""The least default of ``user_timeout``, s: it is so long in the network, and at least so long for this machine."""
+"""The least default of ``user_timeout``: seconds in the network, and on this machine."""
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MPTCP_ENABLED = Path("/proc/sys/net/mptcp/enabled")
 
 
 def congestion_controls() -> tuple[str, ...]:
-    """Return the congestion controls that this kernel has loaded; () where the kernel does not list them."""
     try:
         return tuple(AVAILABLE.read_text(encoding="ascii").split())
     except OSError:
@@ -55,7 +54,7 @@ class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Options:
-    """The options of a host's connections on a fabric. Raises :class:`topologies.structs.Refused` or ValueError, one line."""
+    """Raises :class:`topologies.structs.Refused` or ValueError, one line."""
 
     def __init__(self, kind: str, fabric: Fabric, options: Mapping[str, object]) -> None:
         knobs = convert(options, Knobs)
@@ -68,6 +67,5 @@ class Options:
                 raise ValueError("this kernel has no MPTCP (CONFIG_MPTCP): see mrcbed doctor")
 
     def user_timeout_s(self, clock: WallClock) -> float:
-        """Return how long a connection may make no progress, wall time."""
         usual = max(LEAST_TIMEOUT_S, clock.wall_s(TIMEOUT))
         return usual if self._user_timeout_s is None else self._user_timeout_s

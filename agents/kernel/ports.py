@@ -1,4 +1,4 @@
-"""Reads the traffic of each NIC port by the kernel's own counters, in bytes of TCP payload: the length of a frame's headers is known."""
+"""Reads the traffic of each NIC port by the kernel's counters, in bytes of TCP payload."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HEADERS = 14 + 40 + 40 + 32
-"""Bytes of headers: Ethernet, outer and inner IPv6, TCP with timestamps. MPTCP's options are 20 bytes more, which changes no proportion."""
+"""Ethernet, outer and inner IPv6, TCP with timestamps. MPTCP's options are 20 bytes more, which changes no proportion."""
 
 
 class PortBytes:
-    """Counters of the named interfaces in this process's network namespace. Raises OSError or ValueError if they are not there."""
+    """Raises OSError or ValueError if the interfaces are not in this process's namespace."""
 
     def __init__(self, ports: Sequence[str], file: Path = Path("/proc/self/net/dev")) -> None:
         self._ports, self._file = list(ports), file
         self._last = self._read()
 
     def _read(self) -> list[tuple[int, int]]:
-        """Read (received, sent) bytes of each port, without headers."""
         counts = {}
         for line in self._file.read_text(encoding="ascii").splitlines()[2:]:
             name, _, fields = line.partition(":")
@@ -29,7 +28,7 @@ class PortBytes:
         return [counts[port] for port in self._ports]
 
     def growth(self) -> tuple[list[int], list[int]]:
-        """Return (sent, received) per port since the last call."""
+        """Return (sent, received) since the last call."""
         now, before = self._read(), self._last
         self._last = now
         received, sent = ([max(0, a[i] - b[i]) for a, b in zip(now, before, strict=True)] for i in (0, 1))
@@ -37,13 +36,11 @@ class PortBytes:
 
 
 def bad_checksums(file: Path = Path("/proc/self/net/snmp")) -> int:
-    """Count the TCP segments that this network namespace's kernel has refused for their checksum."""
     names, values = (line.split() for line in file.read_text(encoding="ascii").splitlines() if line.startswith("Tcp:"))
     return int(dict(zip(names, values, strict=True)).get("InCsumErrors", 0))
 
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:
-    """Split ``amount`` in parts proportional to the weights, to the byte; evenly if all are 0."""
     shares = list(weights) if any(weights) else [1] * len(weights)
     total = sum(shares)
     parts = [amount * share // total for share in shares]

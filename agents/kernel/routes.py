@@ -1,8 +1,5 @@
 """Finds the path to which the kernel's hash maps a flow, by a query of its routing table, as `ip route get ... sport ... dport`. Needs no
-root.
-
-Only here does a host learn which path the network (here: its own kernel's next hops) chose.
-"""
+root."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ Flow = tuple[bytes, int, bytes, int]
 
 
 class Routes:
-    """The flows' paths from host ``host``, kept until :meth:`forget`."""
-
     def __init__(self, fabric: Fabric, host: int) -> None:
         self.fabric, self.host = fabric, host
         self._known: dict[Flow, int] = {}
@@ -33,7 +28,7 @@ class Routes:
         self._number = 0
 
     def ev(self, flow: Flow) -> int:
-        """Return the EV of a flow's path; -1 where the kernel has none for it."""
+        """Return -1 where the kernel has no path."""
         if flow not in self._known:
             self._known[flow] = self._ask(flow)
         return self._known[flow]
@@ -68,7 +63,6 @@ class Routes:
 
 
 def request(flow: Flow, number: int) -> bytes:
-    """Make an RTM_GETROUTE for a TCP flow."""
     src, sport, dst, dport = flow
     body = struct.pack("=BBBBBBBBI", socket.AF_INET6, 128, 128, 0, 0, 0, 0, 0, 0)
     body += rtnetlink.attribute(RTA_DST, dst) + rtnetlink.attribute(RTA_SRC, src)
@@ -78,7 +72,7 @@ def request(flow: Flow, number: int) -> bytes:
 
 
 def first_segment(answer: rtnetlink.Message) -> bytes:
-    """Return the outer destination in an RTM_NEWROUTE: the SRv6 segment, 16 bytes; b"" if there is none, or if it is an error."""
+    """Return b"" if there is none, or for an error."""
     if answer.kind != rtnetlink.RTM_NEWROUTE:
         return b""
     for kind, value in rtnetlink.attributes(answer.body, 12):

@@ -1,7 +1,6 @@
-"""Checks and counts what arrives at an endpoint, and hands it to its QP. Sans-IO; used by the endpoint only.
+"""Checks and counts what arrives at an endpoint, and hands it to its QP. Sans-IO.
 
-Nothing is used before the iCRC is verified, and a QP accepts only frames of its own peer. Everything refused is counted under its own name:
-no frame raises, and no byte of memory is touched by one that failed a check.
+Nothing is used before the iCRC is verified. No frame raises, and one that failed a check touches no memory.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ from topologies.addressing import inner_address
 from topologies.clos import Fabric
 
 _LONGEST: Final = wire.AFTER_BTH + max(wire.EXT_LENGTH.values())
-"""A frame has all its headers within so many bytes."""
 _SHORTEST: Final = wire.AFTER_BTH + 4 + headers.ICRC
 _STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
 PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + headers.ICRC + 40
-"""Bytes of a Reliability Probe, as congestion control counts packets."""
 _MAX_OWED: Final = 64
-"""The most probe answers or NACKs that may wait at a QP; more are refused and counted."""
 
 
 class Arrivals:
@@ -78,7 +74,6 @@ class Arrivals:
         self.payload_rx = vec[i64]([0] * fabric.planes)
 
     def counters(self) -> dict[str, int]:
-        """Return counts of what arrived, and of what was refused, by reason."""
         return {
             "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx,
             "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "marked_rx": self.marked_rx, "trimmed_rx": self.trimmed_rx,
@@ -89,7 +84,7 @@ class Arrivals:
         }  # fmt: skip
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
-        """Handle a frame; returns its QP, if that may have something to send now or has failed."""
+        """Returns the frame's QP if that may have something to send now or has failed."""
         self.rx_packets += 1
         if length < _SHORTEST:
             self.bad_length += 1
@@ -183,8 +178,7 @@ class Arrivals:
 
     @staticmethod
     def _refuse(qp: QueuePair, op: int, head: bytes, length: int, pword: int, ev: int) -> bool:
-        """Refuse a frame for a QP in ERROR: owe a NACK that says so. It names the packet as its sender knows it, by PSN (of a probe: its
-        id, since it has no PSN), EV and timestamp; frames that hold no such names, and those that end nothing, get no answer [ours]."""
+        """Owe a NACK that names the packet by PSN (a probe by its id), EV and timestamp. Frames without such names get no answer [ours]."""
         if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM and length >= wire.WRITE_HEADERS:
             qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, u16(head, 118)))
         elif op == wire.PROBE and length == wire.AFTER_BTH + wire.EXT_LENGTH[wire.PROBE] + headers.ICRC:
@@ -195,7 +189,6 @@ class Arrivals:
         return True
 
     def _write(self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, start: int, length: int) -> QueuePair | None:
-        """Handle a data packet; ``length`` is without its padding."""
         at = start + wire.WRITE_HEADERS
         if p.op == wire.WRITE_LAST_IMM or p.op == wire.WRITE_ONLY_IMM:
             if length < wire.WRITE_HEADERS + 4 + headers.ICRC:
@@ -229,7 +222,6 @@ class Arrivals:
         return qp
 
     def _trimmed(self, now: int, qp: QueuePair, p: WritePacket, last_hop: bool) -> QueuePair | None:
-        """Report a data packet whose payload a switch cut: it has no iCRC to check and nothing to place."""
         d = qp.responder
         d.arrived(now, p.ev >> 16, p.ev)
         self.trimmed_rx += 1
@@ -278,8 +270,8 @@ class Arrivals:
         return qp
 
     def _endpoint_operation(self, now: int, head: bytes, length: int, op: int, src: int, ev: int, pword: int) -> None:
-        """Handle a request or response of another endpoint; sets ``changed_peer`` if its ports changed. ``op`` -1: a frame that a switch
-        trimmed; ``ev`` -1: a frame that came by another plane than its EV names."""
+        """Sets ``changed_peer`` if that peer's ports changed. ``op`` -1: a switch trimmed the frame. ``ev`` -1: it came by another plane
+        than its EV names."""
         if op not in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
             self.bad_opcode += 1
             return

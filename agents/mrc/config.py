@@ -1,7 +1,4 @@
-"""The configuration of an MRC endpoint, one frozen value: the fabric's figures and the knobs.
-
-Times are ps, sizes bytes. Everything that is a time is derived from the fabric's base RTT, or is a constant.
-"""
+"""The configuration of an MRC endpoint. Times are ps, sizes bytes; every time is derived from the fabric's base RTT, or is a constant."""
 
 from __future__ import annotations
 
@@ -16,22 +13,21 @@ from topologies.structs import Doc, given, one_of, options_of, text
 from topologies.units import BYTE, NS
 
 BACKUP_SHARE: Final = 0.125
-"""Share of EVs that stand by where switches hash them: 16 of 128, with 112 in use (MRC paper: typically over 100 active, and a backup set).
-Where each EV names a path of its own there is none: senders that each leave out another path of the few load the rest unevenly (16 hosts on
-8 uplinks a plane at full load: 97 % of the line without backups, 88 % with one) [measured]."""
+"""Share of EVs that stand by where switches hash them (MRC paper: typically over 100 active, and a backup set). Where each EV names a path
+of its own there is none: 16 hosts on 8 uplinks a plane at full load reach 97 % of the line without backups, 88 % with one [measured]."""
 
 SACK_BYTES: Final = 16384
 SACK_PART: Final = 7
-"""The data between two SACKs is UET's 16 KiB, but no more than this part of a host's BDP, for NSCC's largest window has room for as much
-more [ours]. Of 16 senders to one at 10 Gb/s in packets of 1,000 bytes, 131 packets were lost untrimmed with 16 KiB, none so [measured]."""
+"""The data between two SACKs is UET's 16 KiB, but at most this part of a host's BDP [ours]. With 16 senders to one, 131 packets were lost
+untrimmed with 16 KiB, none with this [measured]."""
 FAR_WINDOW: Final = 1.5
 """BDPs over all planes that may be in flight to another site: NSCC's largest window."""
 EQUAL: Final = "equal"
 STRICT: Final = "strict"
 WEIGHTED: Final = "weighted"
 PLANE_LOADS: Final = (EQUAL, STRICT, WEIGHTED)
-"""Ways in which a queue pair loads its open planes: all that have an EV left alike; all alike whatever they lose (MRC paper, section 4: it
-cannot rebalance away from a lossy NIC link); or each by the EVs that it has left [ours]."""
+"""A queue pair loads its open planes alike if they have an EV left; alike whatever they lose (MRC paper, section 4: it cannot rebalance
+away from a lossy NIC link); or by the EVs that they have left [ours]."""
 DATA: Final = "data"
 HIGH: Final = "high"
 RETRANSMIT_CLASSES: Final = (DATA, HIGH)
@@ -44,7 +40,7 @@ OUT_OF_WINDOW: Final = (NACKED, DROPPED)
 
 @dataclass(frozen=True)
 class Config:
-    """The knobs of one endpoint; every default without a source is [ours]. :data:`KEYS` says what each means."""
+    """Every default without a source is [ours]. :data:`KEYS` says what each means."""
 
     base_rtt: int  # configured; of the paths of a queue pair (:meth:`between_sites`)
     port_rate: int  # bits/s
@@ -84,7 +80,7 @@ class Config:
 
     @property
     def plane_bdp(self) -> int:
-        """The bandwidth-delay product of one plane, bytes."""
+        """Bandwidth times delay of a plane, bytes."""
         return self.port_rate * self.base_rtt // BYTE
 
     @property
@@ -98,8 +94,7 @@ class Config:
 
     @property
     def queue_rtt(self) -> int:
-        """The base RTT that the thresholds of queues belong to. Queues, and so the times by which paths differ, are as large between sites
-        as within one."""
+        """The base RTT for the thresholds of queues, which are as large between sites as within one."""
         return self.site_rtt or self.base_rtt
 
     @property
@@ -108,20 +103,18 @@ class Config:
 
     @property
     def probe_cap(self) -> int:
-        """The longest gap between unanswered probes."""
         return self.probe_cap_rtts * self.base_rtt
 
     @property
     def ts_shift(self) -> int:
-        """The shift of timestamps, which count units of 2^ts_shift ps so that 16 bits wrap no sooner than 4x the largest RTT. That RTT is
-        with every one of a path's egress buffers full both ways, far above what the window allows. Both ends of every queue pair count
-        alike: with two sites all have the units that the longest paths need."""
+        """Timestamps count units of 2^ts_shift ps, so that 16 bits wrap no sooner than 4x the largest RTT, with every egress buffer full
+        both ways."""
         longest = self.longest_rtt or 64 * self.base_rtt
         return max(7, (4 * longest >> 16).bit_length())
 
     @classmethod
     def from_fabric(cls, fabric: Fabric, options: Mapping[str, object]) -> Config:
-        """Make the configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
+        """Raises :class:`topologies.structs.Refused`."""
         knobs = given(options, OPTIONS)
         knobs = {"sack_bytes": min(SACK_BYTES, max(256, fabric.planes * fabric.plane_bdp // SACK_PART)), **knobs}
         if fabric.routing == ECMP:
@@ -132,9 +125,8 @@ class Config:
         return cls(fabric.base_rtt_ps, fabric.nic_rate, fabric.mtu, fabric.trimming, **knobs)
 
     def between_sites(self, fabric: Fabric) -> Config:
-        """Make the configuration of a queue pair whose ends are in different sites [ours]. Windows and timers follow its own base RTT; the
-        least patience with reordering stays that of a site, as the queues do. The retransmission timer's exponent grows by as many powers
-        of two as that RTT is longer, and ``mpr`` to what the largest window holds, as far as its field allows."""
+        """Make the configuration of a queue pair between sites [ours]. Windows and timers follow its own base RTT; the least patience with
+        reordering stays that of a site, as queues do. ``mpr`` grows as far as its field allows."""
         rtt = fabric.haul_rtt_ps
         bdp = fabric.nic_rate * rtt // BYTE
         window = int(FAR_WINDOW * bdp * fabric.planes) // self.mtu + 1
@@ -204,5 +196,5 @@ KEYS: Final = {
     "oblivious": (Doc("spray over all paths of open planes, whatever becomes of it: none is skipped, held or given up"),),
     "reps": (Doc("spray as a UET sender with REPS does: EVs are recycled, and none is given up"),),
 }
-"""Bounds and meaning of what a scenario may set. The last five turn a mechanism off, to see what it is worth."""
+"""The last five turn a mechanism off, to see what it is worth."""
 OPTIONS: Final = options_of(Config, KEYS)

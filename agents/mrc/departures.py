@@ -1,7 +1,7 @@
-"""Chooses what leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO; used by the endpoint only.
+"""Chooses what leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO.
 
-Ports are paced here at line rate: a port is free when its last packet has left, give or take ``lookahead`` packets against timer slack.
-Without pacing a whole window would wait in the host's own queue and look like congestion in the network.
+Ports are paced here at line rate, give or take ``lookahead`` packets: a window in the host's own queue would look like congestion in the
+network.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_
 
 
 class Departures:
-    """Builds the next frame of an endpoint."""
-
     def __init__(self, config: Config, planes: int, neighbours: Neighbours) -> None:
         self.config = config
         self.neighbours = neighbours
@@ -57,8 +55,8 @@ class Departures:
         self.repeats = 0  # those that left by the plane of the one before
 
     def last_in_turn(self, qps: list[QueuePair], qp: QueuePair) -> None:
-        """Put an idle queue pair that gets something to send after those that have been waiting. In the order in which queue pairs were
-        made, all hosts of an all-to-all would send to the same peer at the same moment, whatever the order in which they post [ours]."""
+        """Put an idle queue pair behind those that wait. In the order in which they were made, all hosts of an all-to-all would send to the
+        same peer at once [ours]."""
         if len(qps) < 2:
             return
         at, turn = qps.index(qp), self.turn
@@ -68,7 +66,6 @@ class Departures:
         self.turn = turn + 1 if turn + 1 < len(qps) else 0
 
     def forget(self, qps: list[QueuePair], qp: QueuePair) -> None:
-        """Drop a queue pair from those that take turns, and from those that owe a control packet; others keep their turn."""
         if qp in qps:
             at = qps.index(qp)
             qps.pop(at)
@@ -81,7 +78,7 @@ class Departures:
         self.payload = None
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
-        """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
+        """Returns the frame's port, or -1 and sets ``wait`` to the time until which nothing may leave."""
         self.payload = None
         if self.neighbours.queue:
             ev = self._endpoint_operation(now)
@@ -164,7 +161,6 @@ class Departures:
         return ev
 
     def _probe(self, now: int, qp: QueuePair) -> int:
-        """Build a Reliability Probe, in the data class, on the path that has waited longest for one."""
         path = qp.to_probe.pop(0)
         while not self.port_up[path.plane]:
             if not qp.to_probe:
@@ -184,7 +180,6 @@ class Departures:
         return path.ev
 
     def _endpoint_operation(self, now: int) -> int:
-        """Build a Port Status Update, an EV Probe or the answer to one; returns its EV, or -1."""
         o = self.neighbours.take()
         if o is None:
             return -1
@@ -197,7 +192,6 @@ class Departures:
         return o.ev
 
     def _reverse(self, qp: QueuePair) -> int:
-        """Choose the next reverse EV in rotation, on a plane whose ports are up; another EV of its plane if our own data was lost on it."""
         paths = qp.requester.paths
         fallback = -1
         for _ in range(len(self.port_up)):
@@ -217,7 +211,6 @@ class Departures:
         return next((ev for ev in qp.responder.reverse.evs if self.port_up[ev >> 16]), qp.responder.reverse.evs[0])
 
     def _control(self, now: int, qp: QueuePair) -> int:
-        """Build the next control packet that a QP has to send; returns its EV, or -1 for none."""
         d = qp.responder
         if d.nak:
             syndrome = d.nak

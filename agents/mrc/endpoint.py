@@ -1,7 +1,6 @@
 """One host's MRC: all its queue pairs behind the engine contract of ``agents.transport``. Sans-IO.
 
-The host process feeds it frames and times; it answers with frames and deadlines. Nothing here knows sockets or clocks, and no
-frame, however hostile, makes :meth:`Endpoint.receive` raise: what is wrong is counted under its own name and dropped.
+No frame makes :meth:`Endpoint.receive` raise: what is wrong is counted and dropped.
 """
 
 from __future__ import annotations
@@ -57,13 +56,10 @@ _CAUSES = {
     RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer", LOCAL_PROTECTION: "a request's memory cannot be read",
     FLUSHED: "ended by its user",
 }  # fmt: skip
-"""Why a queue pair failed, in words; with any other status the peer refused a request."""
 _PARAMETERS = (("host", 0, 1 << 16), ("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("mpr", 128, 255 * 128))
 
 
 class _Told:
-    """What others have said of links."""
-
     def __init__(self) -> None:
         self.dead_links: frozenset[str] = frozenset()  # around which switches that hash have converged
         self.denials: list[str] = []
@@ -71,8 +67,6 @@ class _Told:
 
 
 class _Gone:
-    """The part of queue pairs that were destroyed in sums over all."""
-
     def __init__(self, planes: int) -> None:
         self.sums = [0] * len(SUMS)
         self.placed = 0
@@ -80,7 +74,7 @@ class _Gone:
 
 
 class Endpoint(Engine):
-    """The MRC engine of host number ``host``. Raises ValueError on unknown or impossible ``options``."""
+    """Raises ValueError on unknown or impossible ``options``."""
 
     def __init__(self, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> None:
         super().__init__()
@@ -123,7 +117,6 @@ class Endpoint(Engine):
         return self.numbers.reserve()
 
     def _other_host(self, host: int) -> Config:
-        """Return the configuration towards another host. Raises ValueError if that is none."""
         if host == self.host or not 0 <= host < self.fabric.host_count:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {host}")
         return self.far_config if self.fabric.is_far(self.host, host) else self.config
@@ -132,9 +125,6 @@ class Endpoint(Engine):
         return {"host": host, "qpn": qpn, "psn": psn, "mpr": self._other_host(host).mpr}
 
     def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
-        """Make a QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes. ``evs``: how many of each
-        plane's EVs it may use, the first ones, which come before backups; 0 for all. ``qpn`` and ``domain``: see
-        :class:`agents.transport.Engine`. Raises ValueError on another peer, number or engine's domain."""
         config = self._other_host(peer)
         memory = memory_of(domain, self.memory)
         qpn = self.numbers.take(qpn)
@@ -161,8 +151,6 @@ class Endpoint(Engine):
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
-        """Move a QP from INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a
-        :meth:`create_qp`."""
         check_parameters(remote, _PARAMETERS)
         qp = self._qp(qpn)
         if qp.state != INIT or remote["host"] != qp.peer:
@@ -220,8 +208,6 @@ class Endpoint(Engine):
             qp.responder.recv_queue.append(wr_id)
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
-        """Post an RDMA WRITE of ``memory`` (contiguous bytes or a Foreign, unchanged until the completion) to the peer's ``va``; with
-        ``imm`` >= 0, immediate. Raises ValueError on a QP that is not in RTS, or what does not fit its field."""
         qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
@@ -237,7 +223,6 @@ class Endpoint(Engine):
         return len(self.finished) > 0
 
     def completions(self) -> list[Completion]:
-        """Take the finished requests since the last call, receives first in PSN order."""
         completions = self.finished
         self.finished = []
         for qp in self.order:
@@ -278,7 +263,7 @@ class Endpoint(Engine):
         return port
 
     def sent(self, now: int, port: int, ok: bool) -> None:
-        """Report whether the kernel took the frame; refused frames count as sent and lost, and are not retried as such."""
+        """Frames that the kernel refused count as sent and lost."""
         if not ok:
             self.out.tx_refused += 1
 
@@ -321,9 +306,8 @@ class Endpoint(Engine):
                     qp.to_probe.append(path)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
-        """Ask, after a while without progress, on the oldest packet's own path (FIFO makes the answer decisive) and on another plane.
-        Nothing sent later may be on its way, as at the end of a message: then only the other answer can show, within a round trip, that a
-        packet is overdue [ours]."""
+        """Ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane, which alone can show a lost end of a
+        message within a round trip [ours]."""
         r = qp.requester
         paths = r.paths
         own = -1
@@ -351,7 +335,6 @@ class Endpoint(Engine):
         return at
 
     def quiesce(self) -> None:
-        """Send no data and no probe from now on, and retransmit nothing by timer; what arrives is still answered."""
         self.quiesced = True
         self.senders = []
         for qp in self.order:
@@ -360,13 +343,11 @@ class Endpoint(Engine):
     # --- the world -------------------------------------------------------------------------------------------
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """Enter that a local NIC port changed: its EVs leave use or return, and packets in flight on it are sent again at once."""
         self.neighbours.local_port(now, port, up)
         for peer in self.neighbours.peers.values():
             self._ports_changed(now, peer)
 
     def _ports_changed(self, now: int, peer: Neighbour) -> None:
-        """Close planes, or have them proved, for every QP with a peer: ports at one of the two ends went down or came up."""
         for qp in peer.qps:
             r = qp.requester
             for p in range(self.fabric.planes):
@@ -376,15 +357,13 @@ class Endpoint(Engine):
                 r.planes_changed()
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """Lead EVs around dead links where switches hash them. Paths that sources name are static."""
         if self.fabric.routing == ECMP:
             self.told.dead_links = frozenset(dead_links)
             for route in self.routes.values():
                 route.reroute(self.told.dead_links)
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """Apply the denylist of an operator or controller: EVs that an entry forbids are DENIED until it is removed, then must be proved
-        before use."""
+        """Denied EVs must be proved before use once an entry is removed."""
         self.told.denials = entries
         for qp in self.order:
             self._apply_denials(now, qp)
@@ -404,8 +383,7 @@ class Endpoint(Engine):
         return [path for path in qp.requester.paths.all if path.ev in over]
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Act on links that are newly known to be down: packets in flight over them are sent again, their EVs are given up and return by
-        probes [ours]."""
+        """Packets in flight over newly dead links are sent again; their EVs return by probes [ours]."""
         before, self.told.hinted = self.told.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
@@ -420,7 +398,6 @@ class Endpoint(Engine):
                 r.planes_changed()
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:
-        """Move ``qp`` to ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""
         if qp.state == ERROR:
             return
         qp.to(now, ERROR, _CAUSES.get(status, "refused"))
@@ -439,7 +416,6 @@ class Endpoint(Engine):
         return list(self.out.payload_tx), list(self.arrivals.payload_rx)
 
     def rotation(self) -> dict[str, int | list[int]]:
-        """Return how strictly planes took turns (:class:`agents.mrc.paths.rotation.Account`); {} where they are not meant to."""
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
         return self.gone.account.report([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
@@ -458,7 +434,6 @@ class Endpoint(Engine):
         ]  # fmt: skip
 
     def counters(self) -> dict[str, int]:
-        """Return cumulative counters by name; tx_packets and rx_packets count every frame once."""
         counters = self.arrivals.counters()
         counters.update(self.out.counters())
         counters.update(self.neighbours.counters())
@@ -473,7 +448,6 @@ class Endpoint(Engine):
         return counters
 
     def paths(self) -> list[PathRow]:
-        """Return one row per QP and EV, with its plane's state."""
         return [
             {"qpn": q.qpn, **row, "plane_state": STATE_NAMES[q.health.state[row["plane"]]]}
             for q in self.order

@@ -1,6 +1,6 @@
-"""Builds the frames an endpoint sends. Sans-IO; used by the endpoint only.
+"""Builds the frames an endpoint sends. Sans-IO.
 
-The 102 bytes before the BTH and the CRC state after them depend only on (peer, EV, class, length): they are made once and kept.
+The 102 bytes before the BTH and the CRC state after them depend only on (peer, EV, class, length): they are kept.
 """
 
 from __future__ import annotations
@@ -19,23 +19,19 @@ from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
 
 MOST_HEADS: Final = 4096
-"""The most heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
+"""Most heads kept per peer: messages may end in packets of any length [ours]."""
 
 
 _MASKED: Final = 4  # the byte of a BTH that the iCRC takes as ones
 
 
 class Head:
-    """The bytes before a BTH, and the CRC state after them."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.crc: i64 = headers.icrc_of_head(data)
 
 
 class Route:
-    """Ready-made heads towards one peer."""
-
     def __init__(self, fabric: Fabric, host: int, peer: int) -> None:
         self.fabric = fabric
         self.host = host
@@ -44,12 +40,10 @@ class Route:
         self.dead_links: frozenset[str] = frozenset()
 
     def reroute(self, dead_links: frozenset[str]) -> None:
-        """Note that switches that hash EVs have converged around these links: an EV may lead over another T1 from now on."""
         self.dead_links = dead_links
         self.heads.clear()
 
     def head(self, ev: i64, klass: i64, after_udp: i64) -> Head:
-        """Return the head for an EV value, DSCP class and length from BTH to iCRC."""
         key: int = ev << 20 | klass << 14 | after_udp
         made = self.heads.get(key)
         if made is None:
@@ -67,7 +61,7 @@ class Route:
 
 
 class Framer:
-    """A builder of frames. It leaves them in ``frame`` (headers; all of it, for a packet without payload) and ``trailer``."""
+    """Leaves a frame in ``frame`` (headers; all of it, for a packet without payload) and ``trailer``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -79,7 +73,6 @@ class Framer:
         self._out = BytesWriter()
 
     def stamp(self, now: i64) -> i64:
-        """Return the 16-bit timestamp of a time."""
         return now >> self.shift & 0xFFFF
 
     def _bth(self, op: i64, flags: i64, qpn: i64, word: i64) -> BytesWriter:
@@ -94,7 +87,6 @@ class Framer:
         return out
 
     def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
-        """Build a WRITE packet; the payload itself is not touched, the trailer is padding and iCRC."""
         n: i64 = len(payload)
         pad = -n & 3
         ext: i64 = 40 if p.imm >= 0 else 36
@@ -126,7 +118,6 @@ class Framer:
         self.trailer = headers.trailer(pad, crc)
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
-        """Build a packet without payload; its iCRC is inside the frame."""
         head = route.head(ev, klass, 12 + len(ext) + headers.ICRC)
         out = self._bth(op, 0, qpn, psn_word)
         out.write(ext)

@@ -1,16 +1,15 @@
 """Exchanges news of ports and paths between the hosts at both ends: Port Status Updates and EV Probes. Sans-IO; one per endpoint.
 
-Both are endpoint requests (QPN 2), known by a request id: bit 15 set is an EV Probe, clear a Port Status Update with a 15-bit serial. State
-is kept per peer and shared by all queue pairs with it. Facts are the specification's as third parties read it; what follows is [ours] where
-they are silent.
+Both are endpoint requests (QPN 2); bit 15 of the request id marks an EV Probe. Facts are the specification's as third parties read it; the
+rest is [ours].
 
-* **Port Status Update.** On every change of a local port each peer is sent the full mask (bit N: port N is reachable) under a new serial,
-  one copy over every live plane, again each RTT, eight times, then with doubling gaps, until one is answered; only the newest serial is
-  kept. It is applied if newer than what was applied before, and always answered, on the plane by which it came.
-* **EV Probe.** Who sends data learns from its SACKs which EVs work. Who only receives sends one probe per base RTT, on an EV drawn at
-  random; EVs that answer carry its SACKs.
+* **Port Status Update.** On every change of a local port each peer is sent the full mask (bit N: port N is reachable) under a new 15-bit
+  serial. One copy goes over every live plane, again each RTT, eight times, then with doubling gaps, until one is answered. A peer applies
+  an update newer than what it applied before, and always answers, on the plane by which it came.
+* **EV Probe.** A host that only receives sends one per base RTT, on an EV drawn at random; EVs that answer carry its SACKs. A sender of
+  data learns from its SACKs instead.
 
-No authentication: a peer is its inner address, as for all of MRC. What a peer may claim is bounded: planes towards itself.
+There is no authentication: a peer is its inner address. It can only make claims about planes towards itself.
 """
 
 from __future__ import annotations
@@ -24,19 +23,15 @@ from agents.mrc.queue_pair import RTS, QueuePair
 from agents.transport import NEVER, Event
 
 EV_PROBE: Final = 0x8000
-"""The bit of a request id that marks an EV Probe."""
 SERIALS: Final = 0x7FFF
 FAST_TRIES: Final = 8
 MOST_OWED: Final = 64
-"""The most answers that wait for one peer; more requests are refused and counted."""
 ANSWER_RTTS: Final = 4
 """An EV Probe that is not answered for so many base RTTs has failed."""
 ALL_PORTS: Final = 0xFFFFFFFF
 
 
 class Operation(NamedTuple):
-    """An endpoint request or response that waits to leave."""
-
     route: Route
     ev: int
     request: bool
@@ -48,8 +43,6 @@ class Operation(NamedTuple):
 
 
 class Neighbour:
-    """One peer."""
-
     def __init__(self, peer: int, base_rtt: int, route: Route, evs: list[int], planes: int) -> None:
         self.peer = peer
         self.base_rtt = base_rtt  # of the paths to it, ps
@@ -74,8 +67,6 @@ class Neighbour:
 
 
 class Neighbours:
-    """All peers of one endpoint. ``next_at`` is when :meth:`timer` has something to do."""
-
     def __init__(self, planes: int, rng: Random, log: list[Event]) -> None:
         self.planes = planes
         self.rng = rng
@@ -94,7 +85,6 @@ class Neighbours:
         self.too_many = 0
 
     def add(self, qp: QueuePair, evs: list[int]) -> Neighbour:
-        """Add a queue pair with a peer, which may be a new one; ``evs`` are all paths to it."""
         peer = self.peers.get(qp.peer)
         if peer is None:
             peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.requester.config.base_rtt, qp.route, evs, self.planes)
@@ -103,7 +93,6 @@ class Neighbours:
         return peer
 
     def remove(self, qp: QueuePair) -> bool:
-        """Remove a queue pair; returns True if it was the last one with its peer, which is gone then, too."""
         peer = self.peers[qp.peer]
         peer.qps.remove(qp)
         if peer.qps:
@@ -114,14 +103,12 @@ class Neighbours:
         return True
 
     def connected(self, now: int, peer: Neighbour) -> None:
-        """Announce ports that are down to a peer with a new queue pair: it may have had others before, and forgotten us with them."""
         if not all(self.port_up) and not peer.pending:
             self._announce(now, peer)
 
     # --- our ports -------------------------------------------------------------------------------------------
 
     def local_port(self, now: int, port: int, up: bool) -> None:
-        """Announce a local port's change to every peer."""
         if self.port_up[port] == up:
             return
         self.port_up[port] = up
@@ -139,7 +126,6 @@ class Neighbours:
         self.next_at = min(self.next_at, now)
 
     def _send_update(self, now: int, peer: Neighbour) -> None:
-        """Send one copy of an update over every live plane."""
         live = [p for p in range(self.planes) if self.port_up[p]]
         for p in [p for p in live if peer.mask >> p & 1] or live:
             self._queue(peer, Operation(peer.route, self._any_ev(peer, p), True, peer.serial, 0, self._mask(), 0, 0))
@@ -154,11 +140,9 @@ class Neighbours:
         return [qp for qp in peer.qps if qp.state == RTS]
 
     def _mask(self) -> int:
-        """Return the mask of our ports that are up. An EV Probe carries it, too, but nobody acts on it there: it has no serial."""
         return sum(1 << p for p in range(self.planes) if self.port_up[p])
 
     def _any_ev(self, peer: Neighbour, plane: int) -> int:
-        """Draw an EV at random among those that are GOOD for the first queue pair, otherwise among all."""
         paths = peer.qps[0].requester.paths
         lap = paths.active[plane]
         if lap:
@@ -168,7 +152,6 @@ class Neighbours:
     # --- EV Probes -------------------------------------------------------------------------------------------
 
     def receiving(self, now: int, qp: QueuePair) -> None:
-        """Note that data came to a queue pair that is not ``watched``."""
         peer = self.peers[qp.peer]
         if peer.probe_at == NEVER:
             peer.probe_at = now + int(peer.base_rtt * self.rng.random())
@@ -210,7 +193,6 @@ class Neighbours:
         self.queue.append((peer, operation))
 
     def take(self) -> Operation | None:
-        """Take the next operation that can leave; those whose local port has gone down meanwhile are dropped."""
         while self.queue:
             peer, operation = self.queue.pop(0)
             peer.queued -= 1
@@ -219,7 +201,7 @@ class Neighbours:
         return None
 
     def request(self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int) -> bool:
-        """Take a request, which must be answered on its plane; returns True if it changed the state of the peer's ports, ``peer.mask``."""
+        """Take a request, which must be answered on its plane. Returns True if it changed ``peer.mask``."""
         self._queue(peer, Operation(peer.route, ev, False, number, op, 0, stamp, now))
         if number & EV_PROBE:
             self.ev_probes_rx += 1
@@ -236,7 +218,6 @@ class Neighbours:
         return True
 
     def response(self, peer: Neighbour, now: int, number: int) -> None:
-        """Take a response to one of our requests; a response to no request is counted."""
         if number & EV_PROBE:
             probe = peer.probes.pop(number, None)
             if probe is not None:
@@ -262,8 +243,6 @@ class Neighbours:
             self.next_at = min(self.next_at, peer.update_at, peer.probe_at)
 
     def counters(self) -> dict[str, int]:
-        """Return the counters. ``endpoint_operations_rx`` counts every request and response; updates count once per try, whatever the
-        number of copies."""
         return {
             "endpoint_operations_rx": self.updates_rx + self.ev_probes_rx + self.responses_rx + self.stale,
             "port_updates_tx": self.updates_tx, "port_updates_rx": self.updates_rx, "ev_probes_tx": self.ev_probes_tx,
@@ -276,5 +255,4 @@ def request_fields(operation: Operation, stamp: int) -> bytes:
 
 
 def response_fields(operation: Operation, stamp: int) -> bytes:
-    """Make the EETH of a response; ``stamp``: the request's, moved on by the time it was held."""
     return wire.S_EETH.pack(operation.op << 2, stamp)

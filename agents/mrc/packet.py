@@ -1,4 +1,4 @@
-"""Records of a packet's contents, between the modules that read or write the wire and those that act on it. No behaviour."""
+"""Records of a packet's contents, between the modules that read or write the wire and those that act on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 
 class WritePacket:
-    """One WRITE packet. Endpoints reuse one for all packets: the code that fills it in sets every field."""
+    """Endpoints reuse one for all packets: every field is set anew."""
 
     def __init__(self) -> None:
         self.op: i64 = 0
@@ -25,7 +25,7 @@ class WritePacket:
 
 
 class Echo:
-    """The part of a SACK about the packet that asked for it. ``offset`` is its PSN above the cumulative edge, or a probe's id."""
+    """``offset``: the packet's PSN above the cumulative edge, or a probe's id."""
 
     def __init__(self, offset: int, probe: bool, ev: int, ts: int, m: int, rtx: bool) -> None:
         self.offset = offset

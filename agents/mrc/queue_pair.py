@@ -17,12 +17,12 @@ RTR: Final = 2
 RTS: Final = 3
 ERROR: Final = 4
 PROBE_IDS: Final = 0x7FFF
-"""The largest id of Reliability Probes, which begin at 1: a SACK's signed offset can echo them [ours]."""
+"""Largest id of Reliability Probes: a SACK's signed offset can echo it [ours]."""
 STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "ERROR")
 
 
 class QueuePair:
-    """A queue pair. It is INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
+    """INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
 
     def __init__(
         self, qpn: int, peer: int, psn: int, route: Route, health: PlaneHealth, requester: Requester, responder: Responder, log: list[Event]
@@ -54,7 +54,6 @@ class QueuePair:
         self.log.append((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause}))
 
     def silence(self) -> None:
-        """Owe nothing any more, in ERROR, but the answer that this QP is dead."""
         r = self.responder
         r.sack_due = r.ack_due = False
         r.nak = 0
@@ -65,7 +64,6 @@ class QueuePair:
         self.to_probe.clear()
 
     def asked(self, pid: int, ev: int, ts: int, shift: int) -> bool:
-        """Say whether a Reliability Probe of that id, EV and timestamp is out and not answered."""
         probe = self.probes.get(pid)
         return probe is not None and probe[0].ev == ev and probe[2] >> shift & 0xFFFF == ts
 
@@ -74,7 +72,6 @@ class QueuePair:
         return r.sack_due or r.ack_due or r.nak != 0 or len(self.answers) > 0 or len(self.nacks) > 0
 
     def deadline(self) -> int:
-        """Return when the next thing happens by itself, ps."""
         if self.state != RTS:
             return NEVER
         if self.requester.timers.starting:

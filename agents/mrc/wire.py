@@ -1,8 +1,6 @@
-"""MRC on the wire: every header after the BTH, byte for byte. No state, no I/O. What comes before is agents/packets/headers.py.
+"""MRC on the wire: every header after the BTH, byte for byte.
 
-Called by the endpoint, by tests and by tools; what is done for every data packet and SACK reads and writes these layouts with functions of
-the compiler (arrivals.py, framing.py). Layouts follow the third-party readings of OCP MRC 1.0 that docs/why/protocol.md lists; values
-marked [ours] are this project's own choice.
+Layouts follow the third-party readings of OCP MRC 1.0 that docs/why/protocol.md lists; values marked [ours] are our own.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ OPCODE_NAMES: Final = {
     PROBE: "Reliability Probe",
 }
 ENDPOINT_QPN: Final = 2
-"""The QPN that endpoint requests and responses are addressed to."""
 
 # AETH syndromes of an ACK.
 SYNDROME_OK: Final = 0x1F
@@ -67,12 +64,10 @@ M_ALWAYS_SKIP: Final = 2
 F_ACKREQ: Final = 1 << 31
 F_RTX: Final = 1 << 29
 F_TS: Final = 1 << 28
-"""The flag that a TSETH follows: of WRITEs alone. Packets that carry their timestamp in another header (SACK, NACK, probe, endpoint
-operations) have it clear."""
+"""A TSETH follows, in WRITEs alone. Packets with their timestamp in another header have it clear."""
 PKEY: Final = 0xFFFF
 """Default partition [ours]."""
 FTYPE: Final = 1
-"""TSETH's and PETH's ftype."""
 CC_SACK: Final = 0
 CC_NACK: Final = 2
 
@@ -80,9 +75,9 @@ AFTER_BTH: Final = 114
 WRITE_HEADERS: Final = 138
 """Bytes before the payload of a WRITE without immediate."""
 COUNTED: Final = 88
-"""Bytes that congestion control counts of a data packet beside its payload: UDP length + 40, without an immediate (UET)."""
+"""Bytes that congestion control counts beside the payload: UDP length + 40, without an immediate (UET)."""
 TRIM_BYTES: Final = 142
-"""Bytes that a switch leaves of a frame: all headers of a WRITE with immediate [ours; the same in testbed/dataplane/layout.py]."""
+"""Bytes that a switch leaves of a frame: all headers of a WRITE with immediate [ours; also in testbed/dataplane/layout.py]."""
 
 S_BTH = Struct("!BBHII")  # opcode, m se pad tver, pkey, res8+dqpn24, flags8+psn24
 S_WRITE_EXT = Struct("!HHHHQII")  # METH (rqmsn, msn), TSETH (tx_ts, tsr/res/ftype), RETH (va, rkey, dmalen)
@@ -106,8 +101,7 @@ def seth_word(m: int, probe: bool) -> int:
 
 
 def describe(frame: bytes) -> dict[str, int | str | bytes]:
-    """Return every field of a frame by name, for people, tests and tools. Raises ValueError on any other frame than MRC's. ``payload``
-    includes the padding; of a trimmed WRITE it is what the switch left of it."""
+    """Raises ValueError on any frame that is not MRC's. ``payload`` includes the padding."""
     if len(frame) < AFTER_BTH + ICRC:
         raise ValueError(f"{len(frame)} bytes are too short for an MRC packet")
     word, length, nxt, hops, osrc, odst = S_OUTER.unpack_from(frame, OUTER)

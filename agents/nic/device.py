@@ -1,13 +1,6 @@
-"""A NIC that a program can use: an engine and its packet I/O, driven by one loop. The verbs of this testbed.
+"""A NIC that a program can use: an engine and its packet I/O, driven by one loop.
 
-``Device`` is what the host process runs, and what a user's own program in a host may open instead of it::
-
-    device = Device(fabric, 0, WallClock(dilation), transport="mrc")
-    region = device.register(bytearray(1 << 20))
-    mine = device.create_qp(peer=5)            # hand this dictionary, and the region, to the peer out of band
-    device.connect_qp(mine["qpn"], theirs)
-    device.post_write(mine["qpn"], wr_id=1, memory=view, va=their_region.va, rkey=their_region.rkey)
-    for completion in device.poll(timeout=80 * US): ...
+``Device`` is what the host process runs. A program of your own in a host may open one instead; docs/how/python.md has an example.
 """
 
 from __future__ import annotations
@@ -31,13 +24,11 @@ from agents.transport import NEVER, Completion, Domain, Engine, Event, Foreign, 
 from topologies.clos import Fabric
 
 BATCH = 64
-"""The most frames received or sent before the other direction gets its turn."""
 TRANSPORTS = ("mrc", "roce")
-"""The transports with an engine of ours; the kernel's are in agents/kernel."""
 
 
 def make_engine(transport: str, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> Engine:
-    """Make the engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
+    """Raises ValueError on an unknown transport or on unknown options."""
     if transport not in TRANSPORTS:
         raise ValueError(f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}")
     engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(fabric, host, options, seed)
@@ -45,7 +36,7 @@ def make_engine(transport: str, fabric: Fabric, host: int, options: Mapping[str,
 
 
 def check_options(transport: str, fabric: Fabric, options: Mapping[str, object]) -> None:
-    """Check that a transport accepts these options on this fabric. Raises ValueError as :func:`make_engine`; opens nothing."""
+    """Raises ValueError as :func:`make_engine`; opens nothing."""
     if transport in KINDS:
         KernelOptions(transport, fabric, options)
     else:
@@ -59,9 +50,6 @@ _IN_SUMS = (
 
 
 class _Sorter(FrameIO):
-    """A sorter that passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled
-    UDP to one of two ports."""
-
     def __init__(self, engine: Engine, mapper: Mapper, port: int) -> None:
         super().__init__()
         self.port = port
@@ -69,7 +57,6 @@ class _Sorter(FrameIO):
         self.mapper = mapper
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """Pass on a frame; mapper and engine check it themselves."""
         if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == self.port:
             self.mapper.receive(now, port, buffer, start, length)
         else:
@@ -77,8 +64,8 @@ class _Sorter(FrameIO):
 
 
 class Nic:
-    """A host's engine, and a mapper beside it, on ports that other code drives: verbs, counters, events. ``io`` says which ports are up,
-    which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock`` gives ps."""
+    """A host's engine, and a mapper beside it, on ports that other code drives; the verbs are those of :class:`agents.transport.Engine`.
+    ``io``: an agents.nic.packet_io.PacketIO or a simulated host's. ``clock`` gives ps."""
 
     def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -102,7 +89,6 @@ class Nic:
             self.mapper.port_state(now, port, up)
 
     def ports_up(self) -> list[bool]:
-        """Say which of its ports have their carrier."""
         return list(self._up)
 
     # Verbs: the engine's, with the clock added.
@@ -112,20 +98,17 @@ class Nic:
         return self.engine.register(memory)
 
     def domain(self) -> Domain:
-        """Make a protection domain, for regions and queue pairs of its own."""
         return self.engine.domain()
 
     def reserve_qp(self) -> int:
-        """Take a queue-pair number for a :meth:`create_qp` later on."""
         return self.engine.reserve_qp()
 
     def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
-        """Make a queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``, ``qpn`` and
-        ``domain``: see the engine."""
+        """``peer`` is a host number; the dictionary is for the peer's :meth:`connect_qp`. ``evs``, ``qpn`` and ``domain``: see the
+        engine."""
         return self.engine.create_qp(peer, evs, qpn, domain)
 
     def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
-        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for this one."""
         return self.engine.remote_of(host, qpn, psn)
 
     def connect_qp(self, qpn: int, remote: Remote) -> None:
@@ -133,15 +116,12 @@ class Nic:
         self.engine.connect_qp(self.clock(), qpn, remote)
 
     def start_qp(self, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
-        """Set the first PSN that this side sends, before anything is posted, and when it gives up (agents.transport.Engine)."""
         self.engine.start_qp(self.clock(), qpn, psn, timeout_ps, retries)
 
     def fail_qp(self, qpn: int) -> None:
-        """Bring a queue pair to ERROR: its requests are flushed."""
         self.engine.fail_qp(self.clock(), qpn)
 
     def destroy_qp(self, qpn: int) -> None:
-        """Forget a queue pair, or a reserved number; no completion of it comes any more."""
         self.engine.destroy_qp(self.clock(), qpn)
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
@@ -167,12 +147,11 @@ class Nic:
         mapper.start(now)
 
     def stop_mapper(self) -> None:
-        """Stop the probes; the findings stay. Without a mapper nothing happens."""
+        """Stop the probes; the findings stay."""
         if self.mapper is not None:
             self.mapper.stop()
 
     def mapper_reports(self) -> list[Note]:
-        """Take the mapper's counts since the last call, one report per bucket."""
         return [] if self.mapper is None else list(self.mapper.take_reports())
 
     # What is told of it.
@@ -185,16 +164,15 @@ class Nic:
         return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
-        """Read the receive ring's drops, which the kernel resets when it reports them. Called a few times a second."""
+        """The kernel resets the receive ring's drops when it reports them: call this a few times a second."""
         self.io.drops()
 
     def events(self) -> list[Event]:
-        """Take what happened since the last call, for the log: the engine's events, and the mapper's verdicts."""
         events = self.engine.events()
         return events if self.mapper is None else events + list(self.mapper.events())
 
     def counters(self) -> dict[str, int]:
-        """Return the engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
+        """Return all counters; the mapper's frames are in the sums."""
         waiting = self.io.waiting()
         counters = {
             **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
@@ -260,14 +238,12 @@ class Device(Nic):
     def sources(self) -> list[Any]:
         """Return what ends a wait: news of links, and frames unless some are held to their time.
 
-        The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its own next
-        one), so one would not wait but spin. Nor is it needed then: what comes after the last look is not due before :meth:`work` wants to
-        look again. A wake-up per due frame, then, and none per arrival.
+        The ring's socket reads as ready while the newest frame is in its slot, so a wait on it would spin. Nor is it needed: what comes
+        after the last look is not due before :meth:`work` wants to look again.
         """
         return self._without_ring if self.io.ring.held else self._readers
 
     def read_links(self) -> None:
-        """Read the kernel's news of links, and of pauses."""
         now = self.clock()
         for port, what, on in self.io.news():
             if what == CARRIER:
@@ -276,8 +252,7 @@ class Device(Nic):
                 self.engine.port_paused(now, port, on)
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready reader. Returns the readers that are
-        ready."""
+        """Call :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready reader. Returns the ready readers."""
         wake = self.work(until)
         wait = 0.0 if self.more else self.wall.until(wake)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
@@ -291,7 +266,6 @@ class Device(Nic):
 def make_device(
     fabric: Fabric, host: int, clock: WallClock, transport: str, options: Mapping[str, object], seed: int
 ) -> Device | KernelDevice:
-    """Make the :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, clock, transport, options, seed)
     return Device(fabric, host, clock, transport, options, seed)

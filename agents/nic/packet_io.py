@@ -1,8 +1,6 @@
 """Raw packet I/O of one host: a memory-mapped receive ring for all NIC ports and one sending socket per port.
 
-Used by :mod:`agents.nic.device`. The kernel writes each frame into the ring once; the engine reads it there and copies the payload to its
-place: one copy, once the frame is due (:mod:`agents.nic.receive_ring`). Sending hands the kernel header, payload (a view of registered
-memory) and trailer without joining them. Sockets are opened as root and go on working after root is dropped.
+The kernel gets header, payload (a view of registered memory) and trailer without a join. Sockets go on working after root is dropped.
 """
 
 from __future__ import annotations
@@ -33,15 +31,13 @@ TPACKET_V2: Final = 1
 SO_ATTACH_FILTER: Final = 26
 SO_SNDBUFFORCE: Final = 32
 SEND_BUFFER: Final = 64 << 20
-"""The send buffer, in bytes: an skb charges its sender until the far end has it; a small buffer would make the fabric lossless by
-back-pressure."""
+"""An skb charges its sender until the far end has it: a small buffer, in bytes, would make the fabric lossless."""
 BLOCK: Final = 1 << 18
 RING_BYTES: Final = 16 << 20
-"""The most bytes of a receive ring. The kernel clears all of it when it is made."""
+"""Most bytes of a receive ring. The kernel clears all of it when it is made."""
 FAR_RINGS: Final = 4
-"""A receive ring is so many times as large with two sites."""
 RING_S: Final = 4
-"""A receive ring holds so much of all ports at line rate, with as many short frames, while its agent does not read, wall time [ours]."""
+"""A receive ring holds so many seconds (wall time) of all ports at line rate [ours]."""
 CARRIER: Final = 0
 PAUSE: Final = 1
 """Kinds of the kernel's news about a port: its carrier; whether its data class is paused (PFC)."""
@@ -53,8 +49,6 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
-    """Make classic BPF that keeps IPv6 in IPv6 whose inner packet is UDP to either port; pings and the kernel's TCP stay out of the
-    ring."""
     ldb, ldh, jeq, ret = 0x30, 0x28, 0x15, 0x06
     code = (
         (ldb, 0, 0, 20), (jeq, 0, 6, 41),  # outer next header
@@ -66,8 +60,7 @@ def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
 
 
 class PacketIO:
-    """Frames in and out of a host's ports, those coming in after the fabric's delay. Needs CAP_NET_RAW when made. Raises OSError when an
-    interface is missing or the kernel refuses a socket."""
+    """Needs CAP_NET_RAW when made. Raises OSError."""
 
     def __init__(self, fabric: Fabric, host: int, udp_ports: tuple[int, int], clock: WallClock) -> None:
         self.ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
@@ -105,13 +98,13 @@ class PacketIO:
         return s
 
     def receive(self, engine: FrameIO, now: int, most: int) -> int:
-        """Hand up to ``most`` frames that are due to the engine; returns how many."""
+        """Returns how many frames were handed over."""
         real = time.time_ns()
         self.ring.look(time.monotonic_ns(), real)
         return self.ring.hand_over(engine, now, most)
 
     def send(self, engine: FrameIO, now: int, most: int) -> int:
-        """Send what the engine has for now, at most ``most`` frames; returns how many."""
+        """Returns how many frames were sent."""
         n = 0
         while n < most:
             port = engine.transmit(now)
@@ -132,7 +125,6 @@ class PacketIO:
         return n
 
     def port_states(self) -> list[bool]:
-        """Say whether each port is up and has its carrier now; later changes come from :meth:`news`."""
         states = []
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
             for name in self.ports:
@@ -141,7 +133,6 @@ class PacketIO:
         return states
 
     def news(self) -> list[tuple[int, int, bool]]:
-        """Return (port, CARRIER or PAUSE, whether there is one) for every change the kernel reported since the last call, in order."""
         changes: list[tuple[int, int, bool]] = []
         while True:
             try:
@@ -164,19 +155,16 @@ class PacketIO:
                         changes.append((port, PAUSE, rate == rtnetlink.STOPPED))
 
     def waiting(self) -> int:
-        """Count the frames that reached this host and are not due yet, those among them that nobody has looked at."""
         real = time.time_ns()
         self.ring.look(time.monotonic_ns(), real)
         return self.ring.held
 
     def drops(self) -> int:
-        """Count the frames that found the receive ring full, since the start."""
         _, dropped = struct.unpack("=II", self.receiver.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         self.ring_drops += dropped
         return self.ring_drops
 
     def close(self) -> None:
-        """Close every socket; the ring goes with its socket."""
         self.ring.close()
         self.map.close()
         for s in (self.receiver, self.links, *self.out):
@@ -184,7 +172,7 @@ class PacketIO:
 
 
 def drop_root(uid: int, gid: int) -> None:
-    """Give up root and every capability for good. Call after all sockets and files are open. Raises OSError where the kernel refuses."""
+    """Call after all sockets and files are open. Raises OSError where the kernel refuses."""
     if os.geteuid() == 0:
         capability = 0
         while LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:  # until there is none of that number

@@ -1,9 +1,8 @@
-"""Reads the memory-mapped receive ring of one host, and holds every frame there until it is due. No sockets, no clock of its own.
+"""Reads the memory-mapped receive ring of one host, and holds every frame there until it is due.
 
-Used by :mod:`agents.nic.packet_io`. The kernel writes each frame into a slot once (TPACKET_V2) and it stays there: first its header is read
-(:meth:`ReceiveRing.look`), and when the delay line says so the engine reads the frame itself and the slot goes back to the kernel. Slots
-come back out of order, since control overtakes data. The kernel looks at its next slot only and drops (and counts) what comes while
-that one is held: the ring is full when its oldest frame lies a whole lap back.
+The kernel writes a frame into a slot (TPACKET_V2). First its header is read; when the delay line says so, the engine reads the frame and
+the slot goes back to the kernel, out of order. The kernel looks at its next slot only and drops (and counts) frames while that one is held:
+the ring is full when its oldest frame lies a whole lap back.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ def _word(slot: bytes, at: i64) -> i64:
 
 
 class ReceiveRing:
-    """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index."""
-
     def __init__(self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine, clock: WallClock) -> None:
         per_block = block // slot
         self.slots: i64 = per_block * blocks
@@ -62,9 +59,9 @@ class ReceiveRing:
         self.not_ours = 0
 
     def look(self, mono: i64, real: i64) -> None:
-        """Note what came since the last look. ``real``, then ``mono``: this machine's two clocks, read in this order just before, ns. A
-        pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and this
-        look, the frame's time is wrong by no more than the time since the last look."""
+        """``real``, then ``mono``: this machine's two clocks, read in this order just before, ns. A pause between the readings makes a
+        frame late, never early. If the real-time clock is set meanwhile, a frame's time is wrong by at most the time since the last
+        look."""
         view = self.view
         words = self.words
         at = self.at
@@ -102,7 +99,6 @@ class ReceiveRing:
         self.looked = now
 
     def hand_over(self, engine: FrameIO, now: i64, most: i64) -> i64:
-        """Give the engine up to ``most`` frames that are due, oldest first; returns how many."""
         line = self.line
         n: i64 = 0
         while n < most and line.next <= now:
@@ -117,7 +113,6 @@ class ReceiveRing:
         return n
 
     def next_look(self) -> i64:
-        """Return when to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ps."""
         unseen = self.looked + self.line.shortest
         return unseen if unseen < self.line.next else self.line.next
 

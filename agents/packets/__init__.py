@@ -1,2 +1,1 @@
-"""Modules that MRC and RoCE share: DSCPs, the headers before the BTH, the invariant CRC, PSN arithmetic, registered memory. No state of a
-transport."""
+"""Modules that MRC and RoCE share: DSCPs, the headers before the BTH, the invariant CRC, PSN arithmetic, registered memory."""

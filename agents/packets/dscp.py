@@ -1,7 +1,4 @@
-"""The one table of DSCP classes. MRC names the classes; their values are the operator's, here ours.
-
-Shared by the endpoints (what they send), the switches' eBPF programs (what they lift or may trim) and the tools.
-"""
+"""The one table of DSCP classes. MRC names the classes; their values are the operator's, here ours."""
 
 from __future__ import annotations
 

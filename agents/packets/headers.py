@@ -1,9 +1,7 @@
 """The headers of every RoCE-like packet before its BTH, the invariant CRC and PSN arithmetic. No state, no I/O.
 
-Shared by MRC, RoCE and Clustermapper; what is MRC's own is agents/mrc/wire.py, RoCE's agents/roce/wire.py.
-
 A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers | payload | iCRC (4). All fields are big-endian,
-the iCRC little-endian (InfiniBand sends it least significant byte first).
+the iCRC little-endian (InfiniBand).
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ INNER: Final = 54
 UDP: Final = 94
 BTH_AT: Final = 102
 HEAD: Final = 102
-"""Bytes before the BTH."""
 ICRC: Final = 4
 
 S_OUTER = Struct("!IHBB16s16s")  # version/class/flow, payload length, next header, hop limit, source, destination
@@ -38,7 +35,6 @@ S_UDP = Struct("!HHHH")
 S_ICRC = Struct("<I")
 
 RESIDUE: Final = 0x2144DF1C
-"""The CRC of anything that its own CRC follows."""
 
 
 def u16(data: bytes, at: i64) -> i64:
@@ -55,12 +51,10 @@ def put16(out: BytesWriter, value: i64) -> None:
 
 
 def put32(out: BytesWriter, value: i64) -> None:
-    """Write four bytes of a number below 1 << 32."""
     write_i32_be(out, i32((value ^ 0x8000_0000) - 0x8000_0000))
 
 
 def trailer(pad: i64, crc: i64) -> bytes:
-    """Make the end of a packet: ``pad`` zeros and the iCRC."""
     out = BytesWriter()
     for _ in range(pad):
         out.append(0)
@@ -74,16 +68,14 @@ def psn_delta(psn: int, reference: int) -> int:
 
 
 def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, hop_limit: int, src: bytes, dst: bytes) -> bytes:
-    """Make an IPv6 header; ``payload`` in bytes."""
     return S_OUTER.pack(6 << 28 | dscp << 22 | ecn << 20 | flow, payload, next_header, hop_limit, src, dst)
 
 
 def head(
     outer: tuple[bytes, bytes], inner: tuple[bytes, bytes], ev: int, dscp: int, ecn: int, after_udp: int, port: int = UDP_PORT
 ) -> bytes:
-    """Make the 102 bytes before the BTH; ``outer`` and ``inner``: source and destination address of an IPv6 header. ``after_udp`` counts
-    the bytes from the BTH to the iCRC inclusive. The EV is striped: its low half is the UDP source port, its high half the low 16 bits of
-    the inner flow label; which half goes where is our choice."""
+    """``outer`` and ``inner``: source and destination address. ``after_udp``: bytes from the BTH to the iCRC inclusive. The low half of the
+    EV is the UDP source port, its high half the low 16 bits of the inner flow label [ours]."""
     udp = 8 + after_udp
     carried = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, *inner)
     carrier = ip_header(41, 40 + udp, dscp, ecn, 0, 64, *outer)
@@ -91,7 +83,6 @@ def head(
 
 
 def icrc_of_head(frame_head: bytes) -> int:
-    """Return the CRC state after the masked inner IPv6 and UDP headers of a 102-byte head."""
     b = bytearray(b"\xff" * 8 + frame_head[INNER:HEAD])
     b[8] |= 0x0F
     b[9:12] = b"\xff\xff\xff"
@@ -101,22 +92,18 @@ def icrc_of_head(frame_head: bytes) -> int:
 
 
 def icrc_of(buffer: Any, start: int, length: int) -> int:
-    """Compute the iCRC that a frame should carry, whatever its last four bytes are. CRC-32 from the inner IPv6 header on, after 8 bytes of
-    FF, with traffic class, flow label, hop limit, UDP checksum and BTH byte 4 as ones (RoCEv2's, InfiniBand annex A17)."""
+    """CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label, hop limit, UDP checksum and BTH byte 4 as
+    ones (RoCEv2, InfiniBand annex A17)."""
     frame = bytes(buffer[start : start + length - ICRC])
     return int(crc32(frame[BTH_AT + 5 :], crc32(frame[BTH_AT : BTH_AT + 4] + b"\xff", icrc_of_head(frame[:HEAD]))))
 
 
 class IcrcCheck:
-    """A checker of the iCRC of frames that arrive. It holds nothing but the place where their masked heads are written."""
-
     def __init__(self) -> None:
         self._out = BytesWriter()
         self._out.write(b"\xff" * 8)
 
     def good(self, head: bytes, buffer: Any, start: int, length: int) -> bool:
-        """Say whether the frame ``buffer[start:start+length]`` carries its iCRC; ``head``: its first bytes, more than those up to the
-        BTH."""
         out = self._out
         out.truncate(8)
         out.write(head[INNER:])

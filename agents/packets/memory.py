@@ -16,7 +16,7 @@ NOTHING: Final = memoryview(b"")
 
 
 def read(memory: memoryview | Foreign, at: int, end: int) -> memoryview | None:
-    """Return the bytes ``[at, end)`` of a request's memory; None if they cannot be read."""
+    """Return None if the bytes cannot be read."""
     if isinstance(memory, Foreign):
         if at == end:
             return NOTHING
@@ -29,8 +29,6 @@ def read(memory: memoryview | Foreign, at: int, end: int) -> memoryview | None:
 
 
 class _Registered:
-    """Memory, and the address of its first byte."""
-
     def __init__(self, rkey: int, memory: memoryview | Foreign, base: int) -> None:
         self.rkey = rkey
         self.memory = memory
@@ -39,8 +37,6 @@ class _Registered:
 
 
 class Memory(Domain):
-    """The regions of one domain of an endpoint. ``rkeys``: those in use in all of its domains."""
-
     def __init__(self, rng: Random, rkeys: set[int] | None = None) -> None:
         self.rng = rng
         self.rkeys: set[int] = set() if rkeys is None else rkeys
@@ -49,7 +45,7 @@ class Memory(Domain):
         self.next_va = VA_BASE
 
     def register(self, memory: Any, va: int = -1) -> Region:
-        """Register memory. Raises ValueError unless ``memory`` is writable and contiguous, or a Foreign, and lies within 63 bits."""
+        """Raises ValueError unless ``memory`` is writable and contiguous, or a Foreign, and lies within 63 bits."""
         held: memoryview | Foreign
         if isinstance(memory, Foreign):
             held = memory
@@ -87,14 +83,14 @@ class Memory(Domain):
         return latest
 
     def allowed(self, rkey: int, va: int, length: int) -> bool:
-        """Say whether ``[va, va + length)`` lies inside the region of ``rkey``. A zero-length write needs no memory."""
+        """A zero-length write needs no memory."""
         if length == 0:
             return True
         region = self._find(rkey)
         return region is not None and region.base <= va and va + length <= region.end
 
     def place(self, rkey: int, va: int, source: Any, start: int, length: int) -> bool:
-        """Copy a packet's payload to where it belongs; call only after :meth:`allowed`. Returns False if the memory is no longer there."""
+        """Call only after :meth:`allowed`. Returns False if the memory is no longer there."""
         region = self._find(rkey)
         assert region is not None
         at = va - region.base
@@ -110,7 +106,7 @@ class Memory(Domain):
 
 
 def memory_of(domain: Domain | None, own: Memory) -> Memory:
-    """Return the memory of an engine's domain, its ``own`` for None. Raises ValueError for another engine's domain."""
+    """Return an engine's domain, ``own`` for None. Raises ValueError for another engine's."""
     if domain is None:
         return own
     if not isinstance(domain, Memory) or domain.rkeys is not own.rkeys:

@@ -6,8 +6,6 @@ from agents.packets.headers import PSN_MASK
 
 
 class Numbers:
-    """The queue-pair numbers of an endpoint: from ``first`` on, up to 24 bits, then what is free again."""
-
     def __init__(self, first: int, upcoming: int) -> None:
         self.first = first
         self.upcoming = upcoming
@@ -33,7 +31,7 @@ class Numbers:
         self.upcoming = self.upcoming + 1 if self.upcoming < PSN_MASK else self.first
 
     def take(self, wanted: int) -> int:
-        """Take the next number, or ``wanted`` (>= 0), reserved or free. Raises ValueError if it is neither."""
+        """Take the next number, or ``wanted`` (>= 0). Raises ValueError if that is neither reserved nor free."""
         if wanted < 0:
             return self._next()
         if wanted in self.reserved:
@@ -45,7 +43,7 @@ class Numbers:
         return wanted
 
     def release(self, qpn: int) -> None:
-        """Free a number. Raises ValueError if it is not taken."""
+        """Raises ValueError if the number is not taken."""
         if qpn not in self.taken:
             raise ValueError(f"there is no queue pair {qpn:#x}")
         self.taken.remove(qpn)

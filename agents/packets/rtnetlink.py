@@ -1,7 +1,6 @@
-"""Reads and builds rtnetlink messages, without a socket: what the kernel says of interfaces, routes and queues, and how it is asked.
+"""Reads and builds rtnetlink messages, without a socket.
 
-The one codec of the project; who has the socket decides what to ask. Layouts and numbers are those of netlink(7), rtnetlink(7) and the
-kernel's uapi headers linux/netlink.h, linux/rtnetlink.h, linux/if_link.h. All integers have the machine's byte order.
+Layouts are those of netlink(7), rtnetlink(7) and the kernel's uapi headers linux/netlink.h, linux/rtnetlink.h, linux/if_link.h.
 """
 
 from __future__ import annotations
@@ -24,19 +23,14 @@ RTM_NEWQDISC: Final = 36
 RTM_GETQDISC: Final = 38
 RTMGRP_LINK: Final = 1
 RTMGRP_TC: Final = 8
-"""Multicast groups: changes of interfaces, and of queues."""
 IFF_UP: Final = 0x1
 IFF_LOWER_UP: Final = 0x10000
 IFLA_OPERSTATE: Final = 16
 _TYPE: Final = 0x3FFF
-"""An attribute's type without its two flags."""
 STOPPED: Final = 1
-"""The rate of a token bucket that stands still, bytes/s: the least that the kernel takes. A port under PFC whose data class has it is
-paused."""
+"""Bytes/s of a token bucket that stands still: the least that the kernel takes. It pauses a port's data class under PFC."""
 _HEADER: Final = 16
-"""Bytes of struct nlmsghdr."""
 _TCMSG: Final = 20
-"""Bytes of struct tcmsg."""
 _TCA_KIND: Final = 1
 _TCA_OPTIONS: Final = 2
 _TCA_TBF_PARMS: Final = 1
@@ -46,16 +40,12 @@ _LINKLAYER_ETHERNET: Final = 1
 
 
 class Message(NamedTuple):
-    """One netlink message: its type, the sequence number of the request that it answers, and what follows its header."""
-
     kind: int
     serial: int
     body: bytes
 
 
 class LinkState(NamedTuple):
-    """The state of an interface, as the kernel reports it."""
-
     ifindex: int
     flags: int
     operstate: int
@@ -66,12 +56,11 @@ class LinkState(NamedTuple):
 
 
 def request(kind: int, flags: int, serial: int, body: bytes) -> bytes:
-    """Make a message to the kernel; NLM_F_REQUEST is added."""
     return struct.pack("=IHHII", _HEADER + len(body), kind, NLM_F_REQUEST | flags, serial, 0) + body
 
 
 def messages(data: bytes) -> list[Message]:
-    """Yield the messages in one read of a netlink socket; a truncated message ends the list."""
+    """A truncated message ends the list."""
     out = []
     at = 0
     while at + _HEADER <= len(data):
@@ -84,13 +73,11 @@ def messages(data: bytes) -> list[Message]:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Make a struct rtattr with its value, padded."""
     size = 4 + len(value)
     return (struct.pack("=HH", size, kind) + value).ljust((size + 3) & ~3, b"\0")
 
 
 def attributes(data: bytes, at: int = 0) -> list[tuple[int, bytes]]:
-    """Yield (type, value) of the attributes from byte ``at`` on; one of impossible length ends the list."""
     out = []
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
@@ -102,12 +89,11 @@ def attributes(data: bytes, at: int = 0) -> list[tuple[int, bytes]]:
 
 
 def error(message: Message) -> int:
-    """Return the errno that an NLMSG_ERROR carries; 0 is an acknowledgement."""
+    """Return an errno; 0 is an acknowledgement."""
     return -int(struct.unpack_from("=i", message.body)[0])
 
 
 def link(ifindex: int = 0, flags: int = 0, change: int = 0) -> bytes:
-    """Make a struct ifinfomsg; ``change`` says which of the ``flags`` are to be set."""
     return struct.pack("=BxHiII", 0, 0, ifindex, flags, change)
 
 
@@ -118,19 +104,18 @@ def link_state(body: bytes) -> LinkState:
 
 
 def queue(ifindex: int, handle: int, parent: int = 0) -> bytes:
-    """Make a struct tcmsg; ``handle`` and ``parent`` with major and minor number."""
     return struct.pack("=BxxxiIII", 0, ifindex, handle, parent, 0)
 
 
 def token_bucket(ifindex: int, handle: int, parent: int, rate: int, burst: int, limit: int) -> bytes:
-    """Make the body of an RTM_NEWQDISC about a token bucket (TBF): ``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
+    """``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
     parameters = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate) + bytes(12) + struct.pack("=III", limit, 0, 0)
     options = attribute(_TCA_TBF_PARMS, parameters) + attribute(_TCA_TBF_BURST, struct.pack("=I", burst))
     return queue(ifindex, handle, parent) + attribute(_TCA_KIND, _TBF) + attribute(_TCA_OPTIONS, options)
 
 
 def token_rate(body: bytes) -> tuple[int, int]:
-    """Return (interface, bytes/s) of an RTM_NEWQDISC about a token bucket; (interface, -1) of one about another queue."""
+    """Return (interface, bytes/s); -1 for another queue."""
     (ifindex,) = struct.unpack_from("=i", body, 4)
     found = dict(attributes(body, _TCMSG))
     if found.get(_TCA_KIND) == _TBF:

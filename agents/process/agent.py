@@ -1,9 +1,5 @@
-"""Does a host's work, independent of how its packets and messages are carried: collectives and flows over one device, their log, and its
-answers.
-
-The host process (agents.process.host) runs one over sockets, a simulated host (testbed.simulated.hosts) one in virtual time. No socket,
-file or clock of its own.
-"""
+"""Does a host's work, however its packets and messages are carried: collectives and flows over one device, their log, and its answers. No
+socket, file or clock of its own."""
 
 from __future__ import annotations
 
@@ -30,17 +26,15 @@ from topologies.denylist import check_entry
 
 _ENCODER = msgspec.json.Encoder()
 BIN_RTTS = 2
-"""Width of a goodput bin, in base RTTs."""
 
 
 _NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
-"""The exceptions that wrong arguments raise: they become an answer, and do not end the process."""
+"""Exceptions that wrong arguments raise: they become an answer."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Agent:
-    """The agent of one host. ``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification;
-    ``clock`` gives ps."""
+    """``log`` takes a line, ``notify`` a notification; ``clock`` gives ps."""
 
     def __init__(
         self,
@@ -79,7 +73,7 @@ class Agent:
         self.reports = False  # whether the mapper's counts are sent as notifications
 
     def share_memory(self, size: int) -> tuple[Any, int]:
-        """Make memory for a program; returns it and its descriptor; -1: it is of this process."""
+        """Returns the memory and its descriptor, -1 in this process."""
         return mmap.mmap(-1, size), -1  # which commits only what is touched
 
     def notify_program(self, owner: Any, note: Note) -> None:
@@ -91,7 +85,6 @@ class Agent:
         self.log(_ENCODER.encode({"t": t, "kind": kind, "host": self.number, **fields}) + b"\n")
 
     def record(self, now: int) -> None:
-        """Write new events to the log."""
         for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
             if self.verbs is not None and kind == "qp" and fields["state"] == "ERROR":
@@ -117,14 +110,13 @@ class Agent:
             self.bin_end = self._bin_after(now)
 
     def _bin_after(self, now: int) -> int:
-        """Return when the bin that ``now`` lies in ends. Bins are aligned to the clock that all agents share, so that they add up across
-        hosts."""
+        """Bins are aligned to the clock that all agents share: they add up across hosts."""
         return (now // self.bin_ps + 1) * self.bin_ps
 
     # --- what it answers -------------------------------------------------------------------------------------
 
     def answer(self, request: Message) -> Answer:
-        """Perform a request; returns ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
+        """Returns ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
         op = str(request.pop("op", ""))
         number = request.pop("id", 0)
         handler = getattr(self, f"op_{op}", None)
@@ -140,7 +132,6 @@ class Agent:
     def op_setup(
         self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
     ) -> SetUp:
-        """Make the queue pairs that a collective or the flows need, or use existing ones: then ``connected`` is true."""
         if self.job is not None:
             raise CollectiveError("a collective is running")
         self.slices = slices
@@ -165,15 +156,13 @@ class Agent:
         return {"qps": group.local, "connected": standing}
 
     def op_connect(self, remotes: dict[str, list[Remote]]) -> None:
-        """Connect the queue pairs of the last set-up."""
         if not self.groups:
             raise CollectiveError("setup comes before connect")
         self.groups[-1].connect(remotes)
 
     def op_prepare(self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0) -> None:
-        """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: this takes hundreds of
-        milliseconds, during which this agent answers nobody. A runner of several agents lets all of them prepare before any begins.
-        """
+        """Draw inputs and expected results for an :meth:`op_start` with the same arguments. Meanwhile, for hundreds of milliseconds, this
+        agent answers nobody."""
         if not self.groups or self.job is not None:
             raise CollectiveError("prepare comes after setup and connect, before start")
         arguments = (collective, message_bytes, dtype, steps, warmup, seed)
@@ -183,8 +172,8 @@ class Agent:
         self, collective: str, message_bytes: int, seed: int = 0, flows: list[FlowTable] | None = None, outstanding: int = 4,
         at: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        """Start a collective or flows; results come as notifications. Only flows take ``flows`` (other ones than those set up),
-        ``outstanding`` (messages of each at once) and ``at`` (ps; None: now). Only collectives take ``more``: see :meth:`_collective`."""
+        """Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and ``at`` (ps; None: now).
+        Only collectives take ``more``: see :meth:`_collective`."""
         if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
@@ -207,7 +196,6 @@ class Agent:
         job.completed(pending)
 
     def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
-        """Return the prepared collective, if it has these arguments; otherwise a new one."""
         prepared, self.prepared = self.prepared, None
         if (
             prepared is not None
@@ -218,7 +206,7 @@ class Agent:
         return find(name)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed)
 
     def op_abort(self) -> None:
-        """Forget the collective and all queue pairs; the next set-up makes new ones, and the old ones finish what is in flight."""
+        """The next set-up makes new queue pairs; the old ones finish what is in flight."""
         self.job = None
         self.prepared = None
         self._end_flow_log()
@@ -226,7 +214,6 @@ class Agent:
         self.pending = []
 
     def _end_flow_log(self) -> None:
-        """Log the last flows' figures of the current bin, too."""
         if self.flow_log is not None:
             self.flow_log.bin(self.bin_end - self.bin_ps, self.bin_ps)
             self.accounted = dict(self.engine.placed())
@@ -237,18 +224,16 @@ class Agent:
         return dict(self.device.counters())
 
     def op_lag(self, forget: bool = False) -> dict[str, int]:
-        """Report how late this agent was (agents.lateness) since the last job's warm-up, or since it was last asked to ``forget``."""
+        """Return how late this agent was since the last job's warm-up, or since it was last asked to ``forget``."""
         lag = dict(self.device.lag())
         if forget:
             self.device.forget_lag()
         return lag
 
     def op_verbs(self) -> list[dict[str, int]]:
-        """Return one row per program that uses RDMA verbs here."""
         return [] if self.verbs is None else self.verbs.table()
 
     def op_verbs_fault(self, number: int, rule: dict[str, Any] | None) -> int:
-        """Begin a fault of verbs (agents/verbs/faults.py), or with None take it back; returns the time at which it took effect."""
         if self.verbs is None:
             raise CollectiveError("this transport has no RDMA verbs: use mrc or roce")
         now = self.clock()
@@ -266,25 +251,23 @@ class Agent:
         self.engine.reroute(self.clock(), dead_links)
 
     def op_quiesce(self) -> None:
-        """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
         self.engine.quiesce()
 
     def op_mapper_start(self, seed: int, options: dict[str, object] | None = None, report: bool = True) -> None:
-        """Begin to probe (docs/why/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
+        """``report``: counts go as notifications to the client that steers this agent."""
         self.reports = report
         self.device.start_mapper(options or {}, seed)
 
     def op_mapper_stop(self) -> None:
-        """Send no more probes. The last counts are reported before the answer: none comes when the next mapper may be running."""
+        """Reports the last counts before the answer: the next mapper may run afterwards."""
         self.device.stop_mapper()
         self._report()
 
     def op_mapper(self) -> dict[str, object]:
-        """Return the findings of the probes so far; empty if none were sent."""
         return {} if self.device.mapper is None else dict(self.device.mapper.table())
 
     def op_deny(self, entries: list[str]) -> int:
-        """Take the complete denylist (topologies/denylist.py), which replaces the one before; returns the time at which it took effect."""
+        """Returns the time at which the complete denylist took effect."""
         entries = [check_entry(self.fabric, entry) for entry in entries]
         now = self.clock()
         self.engine.deny(now, entries)
@@ -294,7 +277,6 @@ class Agent:
         return now
 
     def _look_for_cut_off(self) -> None:
-        """Notify the runner when the denylist leaves the job without any path to a peer, and when a path is allowed again."""
         if self.job is None or not (self.denied or self.cut_off):
             return
         group = self.job.group
@@ -309,7 +291,7 @@ class Agent:
         return self.denied
 
     def op_hint(self, links: list[str]) -> int:
-        """Take the complete list of links that the controller knows to be down; returns the time at which the engine got it."""
+        """Returns the time at which the engine got the list of dead links."""
         links = [self.fabric.link(link).name for link in links]
         now = self.clock()
         self.engine.hint(now, links)
@@ -317,33 +299,26 @@ class Agent:
         return now
 
     def op_program(self, size: int) -> dict[str, int]:
-        """Make the memory that this agent has with a program, ``size`` bytes; whoever asks is the program."""
         self.calls.owner = self.asking
         return self.calls.memory_of(size)
 
     def op_group(self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, dict[str, list[Remote]]]:
-        """Make queue pairs from this rank of a program to all others; ``ranks``: host numbers."""
         return self.calls.group(group, ranks, rank, qps, slices)
 
     def op_join(self, group: str, remotes: dict[str, list[Remote]]) -> None:
-        """Connect a group with what the others' :meth:`op_group` returned."""
         self.calls.join(group, remotes)
 
     def op_call(self, group: str, call: int, name: str, dtype: str, size: int, **more: Any) -> None:
-        """Call a collective on the program's data (agents.collectives.channel.Channel.call); its number comes back in a notification when
-        it is over."""
+        """Call a collective; a notification with its number ends it."""
         self.calls.usable(group).call(call, name, dtype, size, **more)
 
     def op_send(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
-        """Send a message of the program's to another rank's."""
         self.calls.usable(group).send(call, peer, offset, size)
 
     def op_recv(self, group: str, call: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
-        """Receive a message of another rank's program; with ``at_most``, it may be shorter."""
         self.calls.usable(group).recv(call, peer, offset, size, at_most)
 
     def op_tell(self, note: dict[str, object]) -> None:
-        """Log what a program reports of itself, and pass it on to whoever steers this agent."""
         now = self.clock()
         told = json.dumps(note, separators=(",", ":")).encode()
         self.calls.told_bytes += len(told)
@@ -353,22 +328,18 @@ class Agent:
         self.notify({"event": "told", "host": self.number, "t_ps": now, "note": note})
 
     def op_lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
-        """Enter that the program on another host has ended: why, and after how many collectives of each group."""
         self.calls.lose(host, reason, steps)
 
     def op_steps(self) -> dict[str, int]:
-        """Count the collectives that the program here has called, by group."""
         return self.calls.steps()
 
     def op_stop(self) -> dict[str, int]:
-        """Flush the log and end."""
         self.running = False
         return dict(self.device.counters())
 
     # --- as time goes by -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Give the collective its completions; log and notify what it did."""
         self._report()
         completions = self.engine.completions()
         if self.verbs is not None:
@@ -411,7 +382,6 @@ class Agent:
                 self.notify(note)
 
     def wake_at(self, now: int) -> int:
-        """Return when the loop has to look again at the latest, ps."""
         if self.verbs is not None and self.verbs.awake:
             return now
         due = min(self.bin_end, self.calls.deadline())
@@ -421,7 +391,6 @@ class Agent:
         return due if self.job is None else min(due, self.job.deadline())
 
     def write_final_log(self, cpu_ns: int) -> None:
-        """Write all measurements to the log. ``cpu_ns``: CPU time of its process, 0 without a process."""
         now = self.clock()
         self.record(self.bin_end)  # the bin that is not over yet, under its own time
         if rotation := self.engine.rotation():

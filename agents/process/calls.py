@@ -1,8 +1,6 @@
 """Carries out calls of a program on its agent: shared memory, groups of ranks, collectives and messages on the program's own data.
 
-The agent stays the host's NIC: it moves all data, in its own loop, whether or not the program computes. A program has one memory with the
-agent and steers it by requests (agents/communicator.py); what is over comes back as a notification. Part of an agent
-(agents.process.agent), in either world.
+The agent moves all data in its own loop, whether or not the program computes.
 """
 
 from __future__ import annotations
@@ -15,22 +13,21 @@ from agents.collectives.group import CollectiveError, Group, LostError, Wanted
 from agents.transport import NEVER, Completion, Note, Region, Remote
 
 MOST_MEMORY = 1 << 30
-"""The most memory of a program, in bytes [ours]."""
+"""Most memory of a program, bytes [ours]."""
 MOST_GROUPS = 64
-"""The most groups of a program [ours]."""
+"""Most groups of a program [ours]."""
 MOST_QPS = 4096
-"""The most queue pairs of a program: one to each peer in each of its groups, on 64 hosts. Each takes tens of kilobytes [ours]."""
+"""Most queue pairs of a program: one to each peer in each group, on 64 hosts [ours]."""
 MOST_OUTSTANDING = 1 << 16
-"""The most calls of a program that wait [ours]."""
+"""Most calls of a program that wait [ours]."""
 MOST_TOLD = 1 << 26
-"""The most bytes that a program may report: they go into the agent's log [ours]."""
+"""Most bytes that a program may report [ours]."""
 MOST_NAME = 100
-"""The longest name of a group, in characters [ours]."""
+"""Letters of a group's name, at most [ours]."""
 
 
 class Calls:
-    """The calls of one program. ``device``: its verbs. ``clock`` gives ps. ``share(size)`` makes memory that another process may map; its
-    descriptor, or -1. ``notify(owner, note)``: to the program."""
+    """``share(size)`` makes memory that another process may map, and its descriptor or -1. ``notify(owner, note)``: to the program."""
 
     def __init__(
         self, device: Any, clock: Callable[[], int], share: Callable[[int], tuple[Any, int]], notify: Callable[[Any, Note], None]
@@ -49,7 +46,7 @@ class Calls:
     # --- requests --------------------------------------------------------------------------------------------
 
     def memory_of(self, size: int) -> dict[str, int]:
-        """Make the memory; returns its descriptor in this process, -1 where program and agent are one process."""
+        """Returns the memory's descriptor, -1 where program and agent are one process."""
         if self.memory is not None:
             raise CollectiveError("there is a program already")
         if not 4096 <= size <= MOST_MEMORY:
@@ -60,7 +57,6 @@ class Calls:
         return {"fd": fd, "size": size}
 
     def group(self, name: str, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, dict[str, list[Remote]]]:
-        """Make queue pairs to all others; returns what they need of them. ``ranks``: host numbers."""
         if self.memory is None:
             raise CollectiveError("memory comes before group")
         if name in self.groups or len(self.groups) >= MOST_GROUPS:
@@ -88,7 +84,7 @@ class Calls:
         return self.channels[name]
 
     def usable(self, name: str) -> Channel:
-        """Return the channel of a group. Raises :class:`CollectiveError`, with who was lost."""
+        """Raises :class:`CollectiveError`, with the rank that was lost."""
         channel = self._channel(name)
         if channel.failure is not None:
             rank = channel.failure["peer_rank"]
@@ -100,8 +96,7 @@ class Calls:
         return channel
 
     def lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
-        """Enter that the program of another host has ended, after so many collectives of each group: later ones, and messages to and from
-        it, fail."""
+        """Calls after so many collectives of each group, and messages to and from that host, fail."""
         counts = {name: int(steps.get(name, 0)) for name in self.channels}
         self.lost[host] = str(reason)
         for name, channel in self.channels.items():
@@ -114,7 +109,7 @@ class Calls:
     # --- as time goes by -------------------------------------------------------------------------------------
 
     def take(self, completions: list[Completion]) -> list[Completion]:
-        """Give the groups their completions; returns the others."""
+        """Returns the others' completions."""
         rest: list[Completion] = []
         own: dict[str, list[Completion]] = {}
         names = {channel: name for name, channel in self.channels.items()}
@@ -130,7 +125,6 @@ class Calls:
         return rest
 
     def advance(self) -> None:
-        """Do work beside the network, and send news to the program."""
         for name, channel in self.channels.items():
             channel.idle()
             if channel.over:
@@ -144,7 +138,6 @@ class Calls:
                 )
 
     def deadline(self) -> int:
-        """Return when to call :meth:`advance` at the latest, ps."""
         at = NEVER
         for channel in self.channels.values():  # no generator: this is asked at every turn of a host
             at = min(at, channel.deadline())

@@ -1,8 +1,7 @@
 """The control channel of a host process: JSON lines over a Unix socket that only its owner can open.
 
-The server half runs in the agent, the client half in the program that steers agents. A request is ``{"id", "op", ...}``, its answer
-``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are notifications, ``{"event": ...}``. Several clients may be
-connected at once: the runner or the prompt, and the controller.
+A request is ``{"id", "op", ...}``, its answer ``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are
+notifications.
 """
 
 from __future__ import annotations
@@ -21,19 +20,17 @@ import msgspec
 from agents.transport import Note
 
 MAX_CLIENTS = 8
-"""The most clients: a runner or prompt, a controller, and some spare ones; more are rejected [ours]."""
+"""Most clients; more are rejected [ours]."""
 
 
 MAX_LINE = 1 << 26
-"""The longest line, in bytes; a client that sends a longer one is disconnected [ours]."""
+"""A client that sends a longer line, in bytes, is disconnected [ours]."""
 AT_ONCE = 1 << 16
-"""Bytes that a server takes from a client before it looks at what else there is to do [ours]."""
+"""Bytes that a server takes from a client in a turn [ours]."""
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: struct ucred
 
 
 class Message(Note, total=False):
-    """A request with its arguments, an answer, or without ``id`` a notification."""
-
     id: int
     op: str
     quiet: bool
@@ -41,8 +38,6 @@ class Message(Note, total=False):
 
 
 class Answer(TypedDict, total=False):
-    """An answer; of a refusal for a lost rank, the ``rank`` and the number of its host."""
-
     id: int
     ok: object
     error: str
@@ -51,7 +46,6 @@ class Answer(TypedDict, total=False):
 
 
 def is_message(value: object) -> TypeGuard[Message]:
-    """Say whether a value that was read is a message, whose keys its sender answers for."""
     return isinstance(value, dict)
 
 
@@ -64,15 +58,14 @@ class AgentError(Exception):
 
 
 def result(answer: Message) -> Any:
-    """Return what an agent answered to a request. Raises :class:`AgentError`."""
+    """Raises :class:`AgentError`."""
     if "error" in answer:
         raise AgentError(answer["error"], answer.get("rank"))
     return answer["ok"]
 
 
 class Lines:
-    """JSON in lines over a non-blocking stream socket. ``at_once``: about as many bytes a :meth:`read` takes at most, so that a peer that
-    never pauses holds nobody up. ``longest``: bytes of a line, and of what waits for a peer that does not read."""
+    """``at_once``: about as many bytes a :meth:`read` takes. ``longest``: bytes of a line, and of what waits for a peer."""
 
     def __init__(self, sock: socket.socket, at_once: int = MAX_LINE) -> None:
         self.sock = sock
@@ -82,7 +75,6 @@ class Lines:
         self.closed = False
 
     def read(self) -> list[Message]:
-        """Read complete lines that have arrived."""
         before = len(self.incoming)
         while not self.closed and len(self.incoming) - before < self.at_once:
             try:
@@ -114,7 +106,7 @@ class Lines:
         return messages
 
     def write(self, message: Mapping[str, object], wait: bool = True) -> None:
-        """Send a line. With ``wait``, the peer reads promptly: a short wait for room is enough. Without, :meth:`flush` sends the rest."""
+        """With ``wait``, the peer reads promptly. Without, :meth:`flush` sends the rest."""
         self.outgoing += msgspec.json.encode(message) + b"\n"
         end = time.monotonic() + 5.0
         while self.flush() and wait:
@@ -123,7 +115,7 @@ class Lines:
             time.sleep(0.001)
 
     def flush(self) -> bool:
-        """Send what waits, as far as there is room; returns whether something still waits."""
+        """Returns whether something still waits."""
         while self.outgoing and not self.closed:
             try:
                 del self.outgoing[: self.sock.send(self.outgoing)]
@@ -136,19 +128,15 @@ class Lines:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """Return the user of the process at the other end when it connected, as the kernel reports it."""
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(uid)
 
 
 class AgentServer:
-    """A server that listens at ``path`` (mode 0600, made before root is dropped). Every client gets the answers to its own requests.
+    """It serves its owner and root: ``path`` has mode 0600, the folder must be closed to others, and the kernel is asked who connects. It
+    is made before root is dropped. Raises OSError.
 
-    It serves its owner (the user who made it) and root: the folder must be closed to others, and the kernel is asked who connects. Raises
-    OSError.
-
-    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that client steers the collective; a
-    controller, which only sends lists, is quiet.
+    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that client steers the collective.
     """
 
     def __init__(self, path: str) -> None:
@@ -173,7 +161,6 @@ class AgentServer:
         return self.sockets
 
     def requests(self) -> list[tuple[Lines, Message]]:
-        """Return requests that have arrived, each with its client; accepts new clients, and forgets those that hung up."""
         self._accept()
         requests: list[tuple[Lines, Message]] = []
         for client in self.clients:
@@ -209,28 +196,25 @@ class AgentServer:
             self.sockets = [*self.sockets, sock]
 
     def answer(self, client: Lines, message: Mapping[str, object], wait: bool = True) -> None:
-        """Send the answer to a request of this client, if it is still connected."""
         if not client.closed:
             client.write(message, wait)
 
     def notify(self, message: Mapping[str, object]) -> None:
-        """Send a notification, without waiting for who reads it."""
         for client in self.clients:
             if client not in self.quiet and not client.closed:
                 client.write(message, wait=False)
                 return
 
     def flush(self) -> None:
-        """Send what waits for clients that did not read; call it now and then."""
         for client in self.clients:
             client.flush()
 
     def end_wait(self) -> None:
-        """End a wait on :meth:`readers` that is going on or about to begin: a signal alone does not. Nobody new is accepted from now on."""
+        """End a wait on :meth:`readers`, going on or about to begin: a signal alone does not."""
         self.listener.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the sockets. Quiet clients hear that this is intended; the client that steers has asked for it."""
+        """Quiet clients hear that this is intended; the client that steers has asked for it."""
         for client in self.quiet:
             if not client.closed:
                 client.write({"event": "bye"}, wait=False)
@@ -239,7 +223,7 @@ class AgentServer:
 
 
 class AgentClient:
-    """A client that steers one agent. Raises :class:`AgentError` when it cannot be reached within ``timeout`` seconds."""
+    """Raises :class:`AgentError` when the agent cannot be reached within ``timeout`` seconds."""
 
     def __init__(self, path: str | Path, timeout: float = 10.0) -> None:
         self.path = str(path)
@@ -267,7 +251,7 @@ class AgentClient:
         return self.lines.closed
 
     def call(self, op: str, **args: Any) -> Any:
-        """Perform a request and return the answer. Raises :class:`AgentError` with the agent's own words, or when it is gone."""
+        """Raises :class:`AgentError` with the agent's own words, or when it is gone."""
         self.serial += 1
         me = self.serial
         self.lines.write({"id": me, "op": op, **args})
@@ -291,7 +275,6 @@ class AgentClient:
             select.select([self.lines.sock], [], [], left)
 
     def notifications(self) -> list[Note]:
-        """Take the agent's notifications since the last call."""
         notes: list[Note] = self.waiting + [m for m in self.lines.read() if "id" not in m]
         self.waiting = []
         return notes

@@ -1,7 +1,5 @@
-"""Logs, once per goodput bin of a host, packets per EV and windows, and of flows the bytes that arrived (docs/how/results.md).
-
-All from the engine's cumulative figures, so a bin that came late loses nothing. Used by the host process alone.
-"""
+"""Logs, once per goodput bin of a host, packets per EV and windows, and the bytes of flows that arrived. All are cumulative, so a bin that
+came late loses nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +9,10 @@ from agents.collectives.flows import Flows
 from agents.transport import Reports
 
 MOST_PATHS = 2048
-"""A host with more paths than this, over all queue pairs, does not count packets on each [ours]: a bin would cost it milliseconds."""
+"""With more paths a host does not count packets on each [ours]: a bin would cost it milliseconds."""
 
 
 class PathLog:
-    """The log of packets per EV and windows of every queue pair that sent. ``write(t, kind, fields)`` takes a line."""
-
     def __init__(self, engine: Reports, write: Callable[[int, str, Mapping[str, object]], None]) -> None:
         self.engine = engine
         self.write = write
@@ -29,8 +25,7 @@ class PathLog:
         return True
 
     def _packets(self) -> dict[int, dict[int, int]]:
-        """Count data packets since the last call: peer's host number -> EV -> packets. The k-th row of a queue pair is the same path each
-        time, or the one path of a queue pair that was re-routed meanwhile."""
+        """Count data packets since the last call: peer's host number -> EV -> packets."""
         counts: dict[int, dict[int, int]] = {}
         rows: dict[int, int] = {}
         paths = self.engine.paths()
@@ -55,7 +50,6 @@ class PathLog:
             self.write(t, "evs", {"peer": peer, "bin_ps": bin_ps, "tx": {str(ev): count for ev, count in by_ev.items()}})
 
     def bin(self, t: int, bin_ps: int) -> None:
-        """Log the bin that began at ``t`` and is over now."""
         if self.too_many:
             return
         self._write_packets(t, bin_ps)
@@ -66,8 +60,7 @@ class PathLog:
 
 
 class FlowLog(PathLog):
-    """The log of flows. ``write(t, kind, fields)`` takes a line. ``accounted``: payload bytes by QPN that are not theirs; by default all
-    that was placed so far. Peers may have begun before the flows are started here."""
+    """``accounted``: payload bytes by QPN that are not the flows'; by default all that was placed so far."""
 
     def __init__(
         self, engine: Reports, job: Flows, write: Callable[[int, str, Mapping[str, object]], None], accounted: dict[int, int] | None = None
@@ -81,7 +74,6 @@ class FlowLog(PathLog):
         return qpn in self.senders
 
     def _placed(self, placed: dict[int, int] | None = None) -> list[int]:
-        """Count payload bytes placed so far (or ``placed``, by QPN), by receiver."""
         if not self.job.receivers:
             return []
         if placed is None:
@@ -89,7 +81,6 @@ class FlowLog(PathLog):
         return [sum(placed.get(qpn, 0) for qpn in receiver.bundle.qpns) for receiver in self.job.receivers]
 
     def bin(self, t: int, bin_ps: int) -> None:
-        """Log the bin that began at ``t`` and is over now."""
         placed = self._placed()
         for receiver, now, before in zip(self.job.receivers, placed, self.placed, strict=True):
             if now != before:

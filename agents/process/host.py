@@ -1,11 +1,9 @@
 """The host process: the MRC (or baseline) endpoint of one host or several, on raw sockets, each steered over a Unix socket.
 
-``python -m agents.process.host --config FILE --parent PID`` imports and reads everything once, forks the host processes that FILE
-describes, prints their ids as one JSON object (name -> id) and ends, so that PID, which must be a subreaper meanwhile
-(testbed/machine/parent.py), adopts them: importing takes longer than all else that a host process does before its first packet. A host
-process goes by the name agent-NAME, says in NAME.err beside FILE what is wrong, lives in its first host's network namespace, and opens each
-other host's sockets in that host's. One event loop (:mod:`agents.process.loop`), no busy wait. Everything that needs root is opened first;
-then root is dropped for good and the process dies with its parent.
+``python -m agents.process.host --config FILE --parent PID`` imports everything once, forks the host processes that FILE describes, prints
+their ids as one JSON object (name -> id) and ends. PID, a subreaper meanwhile (testbed/machine/parent.py), adopts them. A host process is
+named agent-NAME, writes errors to NAME.err beside FILE, and lives in its first host's network namespace. Once everything that needs root is
+open, root is dropped for good. It dies with its parent.
 """
 
 from __future__ import annotations
@@ -42,14 +40,13 @@ PR_SET_NAME = 15
 PR_SET_TIMERSLACK = 29
 CLONE_NEWNET = 0x40000000
 AT_ONCE = 32
-"""The most hosts whose sockets are opened or closed at once: the kernel lets each wait for an RCU grace period, and those that wait share
-one."""
+"""Most hosts whose sockets are opened or closed at once: each waits for an RCU grace period, which they share."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """Keep this thread in a network namespace, by its path. Raises OSError."""
+    """Raises OSError."""
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _enter(namespace)
@@ -71,16 +68,12 @@ def _enter(namespace: str) -> None:
 
 
 class Process(TypedDict):
-    """A host process: its name, who runs it, and its agents."""
-
     name: str
     user: int
     hosts: list[Place]
 
 
 class Config(TypedDict):
-    """What the file of ``--config`` holds."""
-
     fabric: dict[str, object]
     clock: dict[str, float]
     transport: str
@@ -90,7 +83,7 @@ class Config(TypedDict):
 
 
 def open_host(config: Config, fabric: Fabric, place: Place) -> Host:
-    """Open one agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
+    """Raises OSError, ValueError or KeyError."""
     clock = WallClock(config["clock"]["dilation"], int(config["clock"]["origin"]))
     with inside(place["netns"]):
         device = make_device(fabric, place["host"], clock, config["transport"], config.get("options", {}), config.get("seed", 0))
@@ -99,7 +92,6 @@ def open_host(config: Config, fabric: Fabric, place: Place) -> Host:
 
 
 def main() -> int:
-    """Run. Returns exit status 0, or 2 with one line on stderr; a host process has a stderr of its own."""
     parser = argparse.ArgumentParser(description="mrcbed host processes")
     parser.add_argument("--config", required=True, type=Path, help="JSON file")
     parser.add_argument("--parent", required=True, type=int, help="process that adopts them")
@@ -139,14 +131,12 @@ def main() -> int:
 
 
 def _adopted(before: int, parent: int) -> bool:
-    """Wait until this process has its new parent; returns False if that is gone."""
     while (now := os.getppid()) == before:
         time.sleep(0.001)
     return now == parent
 
 
 def _detach(name: str, folder: Path) -> None:
-    """Give this process a session and standard streams of its own, and a name by which people can tell it from the others."""
     os.setsid()
     _LIBC.prctl(PR_SET_NAME, f"agent-{name}".encode(), 0, 0, 0)
     complaints = os.open(folder / f"{name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -158,7 +148,7 @@ def _detach(name: str, folder: Path) -> None:
 
 
 def host_process(config: Config, fabric: Fabric, process: Process, parent: int) -> int:
-    """Be the agents of ``process``, one of those in ``config``, until told to stop or ``parent`` dies. Returns an exit status."""
+    """Runs until told to stop or ``parent`` dies. Returns an exit status."""
     try:
         _enter(process["hosts"][0]["netns"])  # for good: what the kernel's transports open later, they open there
         with ThreadPoolExecutor(AT_ONCE) as openers:

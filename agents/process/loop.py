@@ -1,8 +1,4 @@
-"""The loop of a host process: the agents of one host or several, each over its own sockets, in turns. Compiled with the engines.
-
-Everything that an agent does happens in the turns of :func:`share` (or :meth:`Host.loop`, for an agent that has a process of its own): it
-receives, acts on what is due, sends, and says when it wants to be called again.
-"""
+"""The loop of a host process: the agents of one host or several, each over its own sockets, in turns. Compiled with the engines."""
 
 from __future__ import annotations
 
@@ -26,12 +22,10 @@ from topologies.clos import Fabric
 HOUSEKEEPING_S = 0.1
 PROGRAM_REQUESTS = ("hello", "group", "join", "call", "send", "recv", "tell")
 PROGRAM_LINE = 1 << 20
-"""The longest request of a program, in bytes, and the most that waits for a program that does not read [ours]."""
+"""The longest request of a program, and the most that waits for a program [ours]."""
 
 
 class Place(TypedDict):
-    """Where one host's agent is: its number, its network namespace, and the paths of its log and its control socket."""
-
     host: int
     netns: str
     log: str
@@ -39,8 +33,6 @@ class Place(TypedDict):
 
 
 class Host(Agent):
-    """One agent: device, control channel, log file."""
-
     def __init__(
         self, fabric: Fabric, number: int, device: Any, place: Place, clock: WallClock, listener: socket.socket | None = None
     ) -> None:  # fmt: skip
@@ -56,12 +48,10 @@ class Host(Agent):
             self.verbs = Server(fabric, number, device, listener, clock.now, clock.dilation)
 
     def readers(self) -> list[socket.socket]:
-        """Return the sockets that requests come from."""
         return self.server.readers() if self.verbs is None else [*self.server.readers(), *self.verbs.readers()]
 
     def serve(self, ready: Sequence[socket.socket]) -> None:
-        """Answer requests on sockets that are ready. Whoever has begun a program may ask for nothing else from then on: its user need not
-        be ours."""
+        """A client that has begun a program may ask for nothing else: its user need not be ours."""
         if self.verbs is not None:
             of_programs = self.verbs.readers()
             self.verbs.serve(ready)
@@ -82,14 +72,13 @@ class Host(Agent):
                 client.longest = PROGRAM_LINE
 
     def share_memory(self, size: int) -> tuple[Any, int]:
-        """Make sealed memory: whoever makes a file shorter that another process has mapped ends that by SIGBUS."""
+        """A process that has mapped a file is ended by SIGBUS when another makes it shorter."""
         fd = os.memfd_create("mrcbed-program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return mmap.mmap(fd, size), fd
 
     def notify_program(self, owner: Any, note: Note) -> None:
-        """Send a note without waiting: a program may compute for minutes before it reads. Whoever steers us hears of losses, too."""
         self.server.answer(owner, note, wait=False)
         if note["event"] == "lost":
             self.notify(note)
@@ -106,7 +95,6 @@ class Host(Agent):
             self.go_on()
 
     def go_on(self) -> None:
-        """Do what follows from what the device has done."""
         self.advance()
         now = self.clock()
         if now >= self.bin_end:
@@ -118,7 +106,6 @@ class Host(Agent):
             self.file.flush()
 
     def end(self, cpu_ns: int) -> None:
-        """Write all measurements to the log; ``cpu_ns``: its share of its process's CPU time."""
         self.write_final_log(cpu_ns)
         self.file.close()
 
@@ -130,8 +117,6 @@ class Host(Agent):
 
 
 class Wakers:
-    """Descriptors that end the wait of several hosts: their frames, news of their links, requests."""
-
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.poll = select.epoll()
         self.acts: dict[int, tuple[Host, Callable[[], None] | None]] = {}  # by descriptor: whose it is, and what it asks for beside work
@@ -148,8 +133,6 @@ class Wakers:
         return fd
 
     def _follow(self, host: Host) -> None:
-        """Listen to the control sockets that a host has now. The kernel forgets closed ones by itself, and a new one may have such a
-        number."""
         now, before = host.readers(), self.clients.get(host.number, [])
         for sock, fd in before:
             if sock not in now:
@@ -159,12 +142,10 @@ class Wakers:
         self.clients[host.number] = known
 
     def arm(self, host: Host) -> None:
-        """Let the next frame end the wait, once."""
         host.armed = True
         self.poll.modify(host.device.io.receiver, select.EPOLLIN | select.EPOLLONESHOT)
 
     def wait(self, seconds: float) -> None:
-        """Sleep for so long at most, wall time; whoever has something to do is due afterwards."""
         if seconds > 0.0 and not select.select([self.poll], [], [], seconds)[0]:  # which knows microseconds
             return
         for fd, _ in self.poll.poll(0):
@@ -180,7 +161,6 @@ class Wakers:
 
 
 def share(hosts: Sequence[Host]) -> None:
-    """Run several hosts in turns, each when it has something to do, until all were told to stop; then all of them end together."""
     wakers, clock = Wakers(hosts), hosts[0].wall
     while any(host.running for host in hosts):
         now = clock.now()

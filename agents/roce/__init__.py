@@ -5,4 +5,3 @@ from __future__ import annotations
 from typing import Final
 
 NOTE: Final = "RoCE runs without PFC here: where a lossless fabric would pause its senders, a full buffer drops."
-"""The line to print beside every result of this baseline."""

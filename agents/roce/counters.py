@@ -1,8 +1,7 @@
 """The endpoint's counters, by name.
 
-Books: tx_packets = data_tx + acks_tx + naks_tx + cnps_tx (tx_refused and retransmitted are parts of those), and rx_packets is the sum
-of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Frames with another port are counted in rx_other alone. marked_rx are
-those of the WRITE packets to a living queue pair that came with a congestion mark, whatever became of them.
+tx_packets = data_tx + acks_tx + naks_tx + cnps_tx; tx_refused and retransmitted are parts of those. rx_packets is the sum of ``RX_PARTS``:
+every frame with our UDP port lies in exactly one. Others are in rx_other alone.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ RX_PARTS: Final = (
 
 
 class Counters:
-    """The cumulative counters of one endpoint, shared by its parts."""
-
     def __init__(self) -> None:
         self.data_tx: int = 0
         self.retransmitted: int = 0

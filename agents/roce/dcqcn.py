@@ -1,14 +1,13 @@
 """DCQCN's reaction point: a rate that CNPs cut and that time and bytes bring back.
 
-Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and figure 7. Where the paper
-leaves room, NVIDIA's page on its adapters' parameters and the public ns-3 model decide; what is decided here alone is marked
-[ours]. Three numbers say it all:
+Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and figure 7. Where the paper leaves room,
+NVIDIA's page on its adapters' parameters and the public ns-3 model decide; other choices are marked [ours]. The state is three numbers:
 
-- ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the
-  path seems.
-- A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of stages start again at nothing.
-  Without ``clamp`` R_T stays unless the timer has made a stage since the last cut.
-- Without one for ``alpha_ps``, and again after each further ``alpha_ps``: alpha = (1 - g) alpha.
+- ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the path
+  seems.
+- A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of stages begin again at 0. Without ``clamp``
+  R_T stays unless the timer has made a stage since the last cut.
+- Without a CNP for ``alpha_ps``, and again after each further ``alpha_ps``: alpha = (1 - g) alpha.
 - A timer and a counter of bytes sent each make stages. At the end of each stage, t and b of them being over by then:
 
   ============================ ===================================================
@@ -33,8 +32,7 @@ from agents.transport import LONG_AGO, NEVER
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters: rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the options they come
-    from."""
+    """Rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
 
     line: int
     min_rate: int
@@ -51,8 +49,7 @@ class Parameters:
 
 
 class Dcqcn(Congestion):
-    """The state of one queue pair. ``paced`` says that ``line`` is a limit of the queue pair's own, below its port's rate, which the port
-    does not enforce."""
+    """``paced``: ``line`` is a limit of the queue pair's own, which the port does not enforce."""
 
     def __init__(self, parameters: Parameters, window: int, slack_ps: int, paced: bool) -> None:
         super().__init__(window, parameters.line if paced else 0, slack_ps)
@@ -69,7 +66,6 @@ class Dcqcn(Congestion):
 
     @property
     def limited(self) -> bool:
-        """Say whether a cut has not been made up for yet."""
         return self.timer_at < NEVER
 
     def on_cnp(self, now: int) -> None:
@@ -87,7 +83,6 @@ class Dcqcn(Congestion):
         self.timer_at = now + p.timer_ps
 
     def alpha_now(self, now: int) -> float:
-        """Return alpha, with the periods that have gone by without a CNP."""
         if now >= self._decay_at:
             periods = (now - self._decay_at) // self.p.alpha_ps + 1
             self.alpha *= (1.0 - self.p.g) ** periods
@@ -123,7 +118,6 @@ class Dcqcn(Congestion):
         self._set_rate(now, new)
 
     def _set_rate(self, now: int, new: float) -> None:
-        """Set the rate; what is left of the wait for the next packet follows it."""
         if self.next_send_ps > now:
             self.next_send_ps = now + int((self.next_send_ps - now) * self.current / new)
         self.current = new

@@ -1,10 +1,4 @@
-"""One host's RoCE engine: :class:`agents.transport.Engine` for the baseline ``roce``.
-
-The host process hands in frames and the time and takes frames and deadlines out. This module finds the queue pair that a
-frame belongs to and refuses what is broken or hostile. What a packet means is decided by ``requester`` and ``responder``, what
-leaves when by ``transmitter``, how fast by ``congestion``; queue pairs are made, moved and reported in ``queue_pairs``. It never
-raises on what arrives, and never touches memory outside a registered region.
-"""
+"""One host's RoCE engine. It never raises on what arrives, and never touches memory outside a registered region."""
 
 from __future__ import annotations
 
@@ -51,7 +45,7 @@ _UDP_PORT_END: Final = BTH_AT  # a shorter frame does not contain its UDP port
 
 
 class Endpoint(QueuePairs):
-    """The engine. ``host`` is this host's number, ``seed`` the run's. Raises ValueError on an option that is unknown or out of range."""
+    """Raises ValueError on an option that is unknown or out of range."""
 
     # --- frames in -------------------------------------------------------------------------------------------
 
@@ -97,7 +91,6 @@ class Endpoint(QueuePairs):
             self._dispatch(now, port, qp, opcode, word, view, start + BODY_AT, end)
 
     def _runt(self, buffer: Any, start: int, length: int) -> None:
-        """Count a frame too short for BTH and iCRC: ours if its UDP port can be seen and is ours."""
         if length >= _UDP_PORT_END:
             frame = bytes(memoryview(buffer)[start : start + _UDP_PORT_END])
             port = frame[96] << 8 | frame[97]
@@ -108,7 +101,6 @@ class Endpoint(QueuePairs):
         self._counters.rx_other += 1
 
     def _dispatch(self, now: int, port: int, qp: QueuePair, opcode: int, word: int, view: memoryview, at: int, end: int) -> None:
-        """Handle a sound packet of ``qp``'s peer."""
         counters = self._counters
         kind = KINDS[opcode]
         qp.rx_packets += 1
@@ -158,13 +150,12 @@ class Endpoint(QueuePairs):
                     self._fail_here(now, qp)
 
     def _fail_here(self, now: int, qp: QueuePair) -> None:
-        """End a QP whose peer's request we refused for good: our NAK still goes out, all else ends."""
         self._answer(qp)
         self._fail(now, qp, FLUSHED, f"refused a request of the peer ({_NAK_NAMES[qp.rx.fatal]})")
 
     def _refuse_in_error(self, now: int, qp: QueuePair, psn: int) -> None:
-        """Answer a request for a QP in ERROR. The specification drops it silently and counts on the peer's retry counter; ours may be
-        endless, so the peer gets the NAK it may have lost or "operational", once per base RTT at most [ours]."""
+        """The specification drops a request for a QP in ERROR and counts on the peer's retries. Ours may be endless, so the peer gets a
+        NAK, at most once per base RTT [ours]."""
         if now - qp.refused_at < self._fabric.base_rtt_ps:
             return
         qp.refused_at = now
@@ -176,7 +167,7 @@ class Endpoint(QueuePairs):
         self._answer(qp)
 
     def _answered(self, now: int, qp: QueuePair, syndrome: int, wire_psn: int) -> None:
-        """Handle an ACK or NAK. A NAK of packet p acknowledges all before p."""
+        """A NAK of packet p acknowledges all before p."""
         counters, tx = self._counters, qp.tx
         nak = syndrome & 0xE0 == 0x60
         psn = tx.locate(wire_psn)
@@ -208,7 +199,7 @@ class Endpoint(QueuePairs):
         self._schedule(qp)
 
     def _placed_early(self, now: int, qp: QueuePair, expected: int, placed: int) -> None:
-        """Handle a NAK that also names a packet behind the gap: all before ``expected`` has arrived, and ``placed`` (selective repeat)."""
+        """Take a NAK of selective repeat: all before ``expected`` has arrived, and ``placed``."""
         tx = qp.tx
         first, early = tx.una + psn_delta(expected, tx.una), tx.una + psn_delta(placed, tx.una)
         if not isinstance(tx, SelectiveRequester) or not tx.una <= first <= tx.nxt or early >= tx.nxt:
@@ -223,7 +214,6 @@ class Endpoint(QueuePairs):
         self._schedule(qp)
 
     def _resend(self, now: int, qp: QueuePair, tx: SelectiveRequester) -> None:
-        """Report what is newly known to be lost; it goes out again before anything new."""
         for psn in tx.find_lost():
             sent_ps = tx.sent_ps[psn & RING - 1]
             self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn & PSN_MASK, "rule": "later", "sent_ps": sent_ps}))
@@ -257,7 +247,6 @@ class Endpoint(QueuePairs):
             self._arm(qp)
 
     def _repaced(self, now: int, qp: QueuePair) -> None:
-        """Look again when the QP may go on: its rate may have changed."""
         if qp.wake_at < NEVER:
             qp.wake_at = max(now, qp.tx.release_ps())
         self._arm(qp)

@@ -1,4 +1,4 @@
-"""Options that a scenario may set on the baseline, with defaults that follow from the fabric. Read once, when an endpoint is made."""
+"""Options that a scenario may set on the baseline, with defaults that follow from the fabric."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ DEPLOYED_RTO: Final = 67_108_864 * NS
 
 @dataclass(frozen=True)
 class Knobs:
-    """The options as written; KEYS says what each means. A default of -1 follows from the fabric. DCQCN's rates are shares of the port's
-    rate, or of ``rate_limit``. "Paper" is Zhu et al., SIGCOMM 2015, whose ports have 40 Gb/s; "NVIDIA" is :data:`PROFILES`, "ns-3" the
-    public model that HPCC's authors extended."""
+    """A default of -1 follows from the fabric. DCQCN's rates are shares of the port's rate, or of ``rate_limit``. "Paper" is Zhu et al.,
+    SIGCOMM 2015, with ports of 40 Gb/s; "NVIDIA" is :data:`PROFILES`, "ns-3" the public model that HPCC's authors extended."""
 
     congestion: str = "dcqcn"
     recovery: str = "go-back-n"
@@ -64,8 +63,7 @@ PROFILES: Final = {
         initial_alpha=1023.0 / 1024.0, fast_recovery=1, clamp_target=False,
     ),
 }  # fmt: skip
-"""The options by DCQCN's profile. NVIDIA's is what its adapters ship with: its page on DCQCN parameters, and where that leaves a value out,
-the defaults that ``mlxconfig`` shows."""
+"""NVIDIA's options are what its adapters ship with: its page on DCQCN parameters, else the defaults that ``mlxconfig`` shows."""
 NVIDIA_RATES: Final = {"rate_ai": 5e6, "rate_hai": 50e6, "min_rate": 1e6}
 """bit/s, whatever the port's rate (as above)."""
 
@@ -125,13 +123,11 @@ KEYS: Final = {
     "min_rate": (_SHARE, Doc("DCQCN: nothing cuts below it (ns-3: 100 Mb/s; NVIDIA: 1 Mb/s)", _OF_RATE)),
     "clamp_target": (Doc("DCQCN: a cut sets the target (paper), or only after a stage of the timer (false: NVIDIA)"),),
 }
-"""Bounds and meaning of what a scenario may set; defaults that follow from the fabric are in words."""
 OPTIONS: Final = options_of(Knobs, KEYS)
 
 
 class Options:
-    """The options of an endpoint on a fabric: ps, bytes, bits/s. Raises :class:`topologies.structs.Refused`. ``far``: of its queue pairs
-    with hosts of the other site. A default that is a multiple of the base RTT or BDP follows their own."""
+    """Times in ps, sizes in bytes, rates in bits/s. Raises :class:`topologies.structs.Refused`. ``far``: for queue pairs between sites."""
 
     def __init__(self, fabric: Fabric, options: Mapping[str, object], far: bool = False) -> None:
         stated = given(options, OPTIONS)

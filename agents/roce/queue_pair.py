@@ -1,7 +1,7 @@
-"""A queue pair: its two halves, its state, and the one path that all its packets take.
+"""A queue pair: its two halves, its state, and the one path of all its packets.
 
-Owned by the endpoint, which schedules it and builds its frames. States (InfiniBand specification volume 1, section 10.3; RTR
-and RTS are one step here, because both ends connect before either sends):
+States follow the InfiniBand specification, volume 1, section 10.3. RTR and RTS are one step here, because both ends connect before either
+sends:
 
 ====== =================================== =====================================================
 state  may                                 leaves it by
@@ -33,8 +33,6 @@ _CACHE: Final = 64
 
 
 class QueuePair:
-    """A queue pair. ``address`` is the host's inner address, ``ports`` the UDP source and destination port of every packet it sends."""
-
     def __init__(
         self,
         qpn: int,
@@ -75,14 +73,13 @@ class QueuePair:
         self._seeds: dict[int, int] = {}
 
     def take_path(self, ev: int, port: int, outer: bytes) -> None:
-        """Send every packet from now on to ``outer`` by NIC port ``port``."""
         self.ev = ev
         self.port = port
         self._outer = outer
         self._heads = {}
 
     def head(self, dscp: int, after_udp: int) -> tuple[bytes, int]:
-        """Return the 102 bytes before the BTH and their CRC state, for ``after_udp`` bytes from the BTH to the iCRC inclusive."""
+        """``after_udp``: bytes from the BTH to the iCRC inclusive."""
         key = after_udp << 1 | (dscp == DATA_DSCP)
         entry = self._heads.get(key)
         if entry is None:
@@ -95,7 +92,6 @@ class QueuePair:
         return entry
 
     def seed_from_peer(self, after_udp: int) -> int:
-        """Return the CRC state before the BTH of a packet from the peer's own source port."""
         seed = self._seeds.get(after_udp)
         if seed is None:
             if len(self._seeds) >= _CACHE:

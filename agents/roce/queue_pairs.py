@@ -1,8 +1,4 @@
-"""The queue pairs of one host: the verbs on them, their states and paths, and their reports.
-
-The middle of the endpoint, between ``transmitter``, which it builds on, and ``endpoint``, which handles frames and time.
-It never looks at a packet.
-"""
+"""The queue pairs of one host: the verbs on them, their states and paths, and their reports. It never looks at a packet."""
 
 from __future__ import annotations
 
@@ -51,14 +47,11 @@ _PARAMETERS = (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 1, 0xFFFF),
 
 
 def sport_of(host: int, qpn: int) -> int:
-    """Return the UDP source port of a queue pair whose number was given: whoever knows host and number knows it, too. Two queue pairs of a
-    host may have the same [ours]."""
+    """Two queue pairs of a host may have the same port [ours]."""
     return _FIRST_SPORT | zlib.crc32(_OWNER.pack(host, qpn)) & _SPORTS - 1
 
 
 class QueuePairs(Transmitter):
-    """Verbs, states, paths and reports of :class:`agents.transport.Engine`."""
-
     def __init__(self, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> None:
         super().__init__(fabric, Counters())
         self._fabric: Fabric = fabric
@@ -82,7 +75,6 @@ class QueuePairs(Transmitter):
     # --- verbs -----------------------------------------------------------------------------------------------
 
     def register(self, memory: bytearray | memoryview | Foreign) -> Region:
-        """Let peers write into memory. Raises ValueError if it is read-only or not contiguous."""
         return self._memory.register(memory)
 
     def domain(self) -> Domain:
@@ -107,9 +99,6 @@ class QueuePairs(Transmitter):
         return sport
 
     def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
-        """Make a queue pair in INIT. ``evs`` means nothing here: it has one path. ``qpn`` and ``domain``: see
-        :class:`agents.transport.Engine`. Raises ValueError if ``peer`` is no other host's number, or for another number or engine's
-        domain."""
         self._check_peer(peer)
         memory = memory_of(domain, self._memory)
         given = qpn >= 0
@@ -137,7 +126,6 @@ class QueuePairs(Transmitter):
         return {"transport": "roce", "host": self._host, "qpn": qpn, "psn": psn, "sport": sport, "mtu": mtu}
 
     def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
-        """Move a QP to RTS. Raises ValueError if the dictionary is not from the peer's :meth:`create_qp`, or the QP not in INIT."""
         qp = self._qp(qpn)
         if qp.state != INIT:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in INIT can be connected")
@@ -181,7 +169,6 @@ class QueuePairs(Transmitter):
         self._completions[:] = [c for c in self._completions if c.qpn != qpn]  # in place: shared with the queue pairs
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
-        """Offer a receive request; on a QP in ERROR it is flushed at once. Raises ValueError on a QP that does not exist."""
         qp = self._qp(qpn)
         if qp.state == ERROR:
             self._completions.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
@@ -189,7 +176,6 @@ class QueuePairs(Transmitter):
             qp.rx.receives.append(wr_id)
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
-        """Post a WRITE. Raises ValueError on a QP not in RTS, or a message that does not fit its fields."""
         qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in RTS takes requests")
@@ -220,14 +206,13 @@ class QueuePairs(Transmitter):
         self._events.append((now, "qp", {"peer": qp.peer, "qpn": qp.qpn, "state": STATES[state], "cause": cause}))
 
     def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
-        """Move ``qp`` to ERROR: the oldest request ends with ``status``, all others and the receive queue are flushed, in order."""
         qp.tx.flush(status)
         while qp.rx.receives:
             self._completions.append(Completion(qp.qpn, qp.rx.receives.popleft(), RECEIVE, FLUSHED, -1, 0))
         self._enter(now, qp, ERROR, cause)
 
     def _route(self, qp: QueuePair) -> int:
-        """Give ``qp`` the path its flow hashes to; returns the EV it had. Without a living path it keeps the old one."""
+        """Returns the EV that it had. Without a living path it keeps the old one."""
         old = qp.ev
         living = living_evs(self._fabric, self._host, qp.peer, self._dead_links)
         qp.dead = not living
@@ -237,7 +222,7 @@ class QueuePairs(Transmitter):
         return old
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """Store the state of a port: a flow does not leave its port until the network re-routes it."""
+        """A flow does not leave its port until the network re-routes it."""
         if 0 <= port < len(self._up):
             self._up[port] = up
 
@@ -245,7 +230,6 @@ class QueuePairs(Transmitter):
         """Do nothing: RoCE does not choose its paths."""
 
     def quiesce(self) -> None:
-        """Send no data from now on and retransmit nothing by timer; what arrives is still answered."""
         self._quiesced = True
         self._timer_at = NEVER
         for queue in self._ready:
@@ -256,7 +240,6 @@ class QueuePairs(Transmitter):
         """Do nothing: its network re-routes by itself, see :meth:`reroute`."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """Hash every flow over the links that live: ``dead_links`` are all that are dead now."""
         self._dead_links = {self._fabric.link(name).name for name in dead_links}
         for qp in self._qps.values():
             was = qp.port
@@ -294,8 +277,7 @@ class QueuePairs(Transmitter):
         return placed
 
     def windows(self) -> list[dict[str, int]]:
-        """Return the windows: ``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ps`` 0: no ACK
-        yet."""
+        """``rate_bps`` 0: only the port limits it. ``srtt_ps`` 0: no ACK yet."""
         return [
             {
                 "qpn": qpn,
@@ -312,7 +294,7 @@ class QueuePairs(Transmitter):
         return self._counters.as_dict()
 
     def paths(self) -> list[PathRow]:
-        """Return one row per queue pair: it has one path. ``dead``: its port is down here, or the network knows of no way."""
+        """``dead``: the port is down here, or the network knows of no way."""
         rows: list[PathRow] = []
         for qp in self._qps.values():
             plane, uplink = ev_fields(qp.ev)

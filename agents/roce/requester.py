@@ -1,11 +1,7 @@
 """The sending half of a queue pair: segments WRITEs, remembers what is outstanding, goes back N.
 
-Called by the endpoint, which asks for the next packet's shape, builds and sends it, and hands in ACKs, NAKs and the
-time. It knows no frame and no port.
-
-PSNs here are plain integers that grow for ever; the wire carries their low 24 bits. Three of them say it all:
-``una`` <= ``nxt`` <= ``end``: the oldest not acknowledged, the next to send, the first without a message. ``high`` is where
-sending has ever been: below it a packet is a retransmission. Going back is ``nxt = una``.
+PSNs here grow for ever; the wire carries their low 24 bits. ``una`` <= ``nxt`` <= ``end``: the oldest not acknowledged, the next to send,
+the first without a message. Sending a packet below ``high`` is a retransmission. Going back is ``nxt = una``.
 """
 
 from __future__ import annotations
@@ -19,13 +15,11 @@ from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
 from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, WRITE, Completion, Foreign
 
 RING: Final = 1024
-"""The most packets that can be outstanding, a power of two."""
+"""Most packets that can be outstanding, a power of two."""
 _SLOT: Final = RING - 1
 
 
 class Work:
-    """One posted WRITE. PSNs are the plain integers of :class:`Requester`."""
-
     def __init__(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, first: int, last: int) -> None:
         self.wr_id: int = wr_id
         self.memory: memoryview | Foreign = memory
@@ -39,8 +33,8 @@ class Work:
 
 
 class Requester:
-    """The sending half. ``rto_ps`` is the timeout, which doubles with each in a row up to ``rto_most_ps``; ``ack_every`` asks for an ACK
-    every so many packets, beside each message's last."""
+    """``rto_ps`` doubles with each timeout in a row up to ``rto_most_ps``. ``ack_every`` asks for an ACK every so many packets, beside each
+    message's last."""
 
     def __init__(
         self,
@@ -86,24 +80,22 @@ class Requester:
 
     @property
     def full_reth(self) -> bool:
-        """Whether every packet says where its payload belongs, and not a message's first alone."""
+        """Whether every packet says where its payload belongs."""
         return False
 
     def timeout_ps(self) -> int:
-        """Return how long to wait for an answer, after the timeouts in a row so far."""
         return min(self.rto_most_ps, self.rto_ps << min(self.firing, 50))
 
     # --- sending ---------------------------------------------------------------------------------------------
 
     def restart(self, psn: int) -> bool:
-        """Set another first PSN; returns False if something was posted before."""
+        """Returns False if something was posted before."""
         if self.end != self.first:
             return False
         self.first = self.una = self.nxt = self.high = self.end = self._repeated = psn
         return True
 
     def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
-        """Queue a WRITE; a message of zero bytes takes one PSN."""
         packets = (len(memory) + self.mtu - 1) // self.mtu or 1
         work = Work(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1)
         self.end += packets
@@ -116,19 +108,16 @@ class Requester:
             self._current = work
 
     def may_send(self) -> bool:
-        """Say whether the window lets a packet go (its port and :meth:`release_ps` aside)."""
         nxt = self.nxt
         if nxt == self.end or nxt - self.una >= RING:
             return False
         return self.inflight == 0 or self.inflight + self._next_size() <= self.congestion.window
 
     def release_ps(self) -> int:
-        """Return when the next packet may go: neither held by a receiver that was not ready nor ahead of its rate."""
         paced = self.congestion.next_send_ps
         return paced if paced > self.hold_until else self.hold_until
 
     def _next_size(self) -> int:
-        """Return the frame bytes of packet ``nxt``."""
         work = self._current
         if work is None:
             return 0
@@ -143,17 +132,17 @@ class Requester:
         return size + (work.length - (nxt - work.first) * self.mtu + 3 & ~3)
 
     def next_psn(self) -> int:
-        """Return the packet that is next; only while :meth:`may_send`."""
+        """Call only while :meth:`may_send`."""
         return self.nxt
 
     def current(self) -> Work:
-        """Return the message of that packet; only while :meth:`may_send`."""
+        """Call only while :meth:`may_send`."""
         work = self._current
         assert work is not None
         return work
 
     def advance(self, now: int, frame_bytes: int) -> bool:
-        """Enter that packet ``nxt`` is going out as ``frame_bytes``. Returns whether it must carry the AckReq bit."""
+        """Returns whether the packet must carry the AckReq bit."""
         psn = self.nxt
         work = self.current()
         slot = psn & _SLOT
@@ -185,12 +174,11 @@ class Requester:
     # --- answers ---------------------------------------------------------------------------------------------
 
     def locate(self, wire_psn: int) -> int:
-        """Return the plain PSN that an answer names, or -1 unless it is one that is outstanding."""
+        """Return -1 unless the PSN is outstanding."""
         psn = self.una + psn_delta(wire_psn, self.una)
         return psn if self.una <= psn < self.high else -1
 
     def acknowledge(self, now: int, psn: int) -> None:
-        """Enter that all up to ``psn`` (outstanding) has arrived and is placed."""
         if psn >= self._repeated:
             self._sample(now - self.sent_ps[psn & _SLOT])
         done = 0
@@ -212,7 +200,6 @@ class Requester:
         self.srtt_ps += (rtt_ps - self.srtt_ps) >> 3 if self.srtt_ps else rtt_ps
 
     def _complete(self, psn: int) -> None:
-        """Report the requests all of whose packets, up to ``psn``, are acknowledged."""
         work = self._head
         while work is not None and work.last <= psn:
             self.completions.append(Completion(self.qpn, work.wr_id, WRITE, OK, -1, work.length))
@@ -222,7 +209,7 @@ class Requester:
             self._tail = None
 
     def go_back(self, now: int) -> int:
-        """Start again at ``una``; returns how many packets that repeats."""
+        """Returns how many packets that repeats."""
         count = self.nxt - self.una
         self.nxt = self.una
         self._repeated = self.high
@@ -240,7 +227,6 @@ class Requester:
         self._current = work
 
     def flush(self, cause: int) -> None:
-        """Give the oldest request the ``cause``, and flush the rest, in order: the QP is in ERROR."""
         work = self._head
         status = cause
         while work is not None:

@@ -1,11 +1,8 @@
 """The receiving half of a queue pair: places WRITEs in order, acknowledges, refuses.
 
-Called by the endpoint with requests whose iCRC, addresses and QP are right; everything after those is checked here, before
-a byte of memory is touched. It keeps at most one answer pending, the newest: that is how ACKs coalesce.
-
-In order means: only the expected PSN is placed. An older one is a duplicate and acknowledged again; a newer one is
-dropped, and the first of a gap is answered by one NAK, after which the responder is silent until the expected PSN
-comes (InfiniBand specification volume 1, section 9.7.5).
+All but iCRC, addresses and QP is checked here, before a byte of memory is touched. Only the newest answer is pending: so ACKs coalesce. A
+PSN older than the expected one is a duplicate and acknowledged again; a newer one is dropped. The first of a gap is answered by one NAK,
+after which the responder is silent until the expected PSN comes (InfiniBand specification volume 1, section 9.7.5).
 """
 
 from __future__ import annotations
@@ -34,15 +31,13 @@ from agents.transport import OK, RECEIVE, Completion
 
 NOTHING: Final = 0
 ANSWER: Final = 1
-"""An ACK or NAK is pending."""
 FATAL: Final = 2
-"""A NAK is pending that ends the queue pair."""
 MAX_MESSAGE: Final = 1 << 31
-"""The largest message of the InfiniBand specification, in bytes."""
+"""The largest message of the InfiniBand specification, bytes."""
 
 
 class Responder:
-    """The receiving half. ``mtu`` is the path MTU in payload bytes; ``expected`` is set when the peer's first PSN is known."""
+    """``mtu``: path MTU in payload bytes."""
 
     def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
         self.qpn: int = qpn
@@ -67,8 +62,7 @@ class Responder:
         self._length: int = 0
 
     def request(self, kind: int, psn: int, ack_requested: bool, view: memoryview, at: int, end: int, pad: int) -> int:
-        """Take a WRITE packet: extension headers and payload are ``view[at:end]``, ``pad`` bytes of it the pad. Returns NOTHING, ANSWER or
-        FATAL."""
+        """``view[at:end]``: extension headers, payload and ``pad`` bytes. Returns NOTHING, ANSWER or FATAL."""
         gap = (psn - self.expected) & PSN_MASK
         if gap:
             if gap >= PSN_HALF:
@@ -144,7 +138,7 @@ class Responder:
         return self.refuse(syndrome)
 
     def refuse(self, syndrome: int) -> int:
-        """End the queue pair with a NAK of the expected PSN; the caller sees to its requests."""
+        """The caller sees to the queue pair's requests."""
         self.fatal, self.fatal_psn = syndrome, self.expected
         self.pending, self.pending_psn = syndrome, self.expected
         return FATAL
@@ -153,11 +147,11 @@ class Responder:
         return self.pending >= 0
 
     def take_sack(self, syndrome: int) -> int:
-        """Return the PSN that an answer of this syndrome names as placed out of order, or -1."""
+        """Return the PSN placed out of order, or -1."""
         return -1
 
     def take_answer(self) -> tuple[int, int]:
-        """Take (AETH syndrome, PSN) of the answer that waits."""
+        """Take (AETH syndrome, PSN)."""
         syndrome = self.pending
         self.pending = -1
         if syndrome == ACK:

@@ -1,11 +1,11 @@
 """Both halves of a queue pair with selective repeat: packets are placed in any order, and only what is lost is sent again.
 
-For two baselines: IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018), whose losses are found by the first packet
-that overtakes, and direct placement under adaptive routing, whose packets overtake each other all the time. As in IRN each packet has a
-RETH of its own, a packet out of order is answered by a NAK of the expected PSN that also names the one that came, and the window is a BDP.
+It serves IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018) and direct placement under adaptive routing, whose
+packets overtake each other all the time. As in IRN each packet has a RETH of its own, and the window is a BDP. A packet out of order is
+answered by a NAK of the expected PSN that also names the packet.
 
-A packet is lost once one that left more than ``reorder_ps`` later has arrived (RACK, RFC 8985; IRN: 0). A retransmission that is lost is
-found in the same way; only when nothing arrives any more does the timer send the oldest packet again.
+A packet is lost once one that left more than ``reorder_ps`` later has arrived (RACK, RFC 8985; IRN: 0). Only when nothing arrives any more
+does the timer send the oldest packet again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _LOST: Final = 2
 
 
 class SelectiveRequester(Requester):
-    """A requester with selective repeat. PSNs are as in :class:`Requester`; ``nxt`` never goes back. What is lost waits in ``again`` and
-    goes before anything new."""
+    """``nxt`` never goes back. Lost packets wait in ``again`` and go before anything new."""
 
     def __init__(
         self, qpn: int, mtu: int, first_psn: int, rto_ps: int, ack_every: int, congestion: Congestion, counters: Counters,
@@ -108,7 +107,6 @@ class SelectiveRequester(Requester):
         self.congestion.on_ack(now, done)
 
     def arrived(self, now: int, psn: int) -> None:
-        """Enter that the peer has placed ``psn`` although one before it is missing."""
         if psn < self.una or psn >= self.nxt:
             return
         done = self._arrive(now, psn)
@@ -118,7 +116,7 @@ class SelectiveRequester(Requester):
         self.congestion.on_ack(now, done)
 
     def _arrive(self, now: int, psn: int) -> int:
-        """Count one packet as arrived; returns the bytes that this takes out of flight."""
+        """Returns the bytes taken out of flight."""
         slot = psn & _SLOT
         fate = self.fate[slot]
         if fate == _ARRIVED:
@@ -137,7 +135,6 @@ class SelectiveRequester(Requester):
         return self.sizes[slot]
 
     def find_lost(self) -> list[int]:
-        """Find PSNs newly known to be lost; they wait to be sent again."""
         lost: list[int] = []
         limit = self.newest_ps - self.reorder_ps
         fate, sent_ps = self.fate, self.sent_ps
@@ -156,7 +153,6 @@ class SelectiveRequester(Requester):
         self.again.append(psn)
 
     def go_back(self, now: int) -> int:
-        """Send the oldest packet again, and nothing else: the timer fired, or a receiver was not ready."""
         self.rto_at = NEVER
         self.congestion.on_loss(now)
         if self.una == self.nxt or self.una in self.again:
@@ -174,8 +170,6 @@ class SelectiveRequester(Requester):
 
 
 class SelectiveResponder(Responder):
-    """A responder that places what comes, in whatever order; immediates and the message count stay in order."""
-
     def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
         super().__init__(qpn, mtu, rnr_code, memory, counters, completions)
         self.early: dict[int, tuple[bool, int, int]] = {}  # PSN -> (last of its message, immediate or -1, bytes of the message)
@@ -219,12 +213,10 @@ class SelectiveResponder(Responder):
         return NOTHING
 
     def _report(self, psn: int) -> None:
-        """Report a packet that came early to the sender; no more of them than can be outstanding, however many copies come."""
         if len(self.sacks) < RING:
             self.sacks.append(psn)
 
     def _advance(self) -> None:
-        """Complete, in order, what has come without a gap."""
         while self.expected in self.early:
             last, imm, length = self.early[self.expected]
             if last and imm >= 0:

@@ -1,9 +1,6 @@
 """Chooses what leaves a host, when, and on which port: frames built in one buffer, ports paced, queue pairs taking turns.
 
-The base of the endpoint, which decides what there is to send. It never looks at what arrives.
-
-Pacing: a port is free when its last packet has left at line rate; one packet more is handed out ahead of that, for timer slack, so the
-host's own queue holds two at most. Answers do not wait for data, but their time on the wire counts.
+One packet more is handed out ahead of its time, for timer slack. Answers do not wait for data, but their time on the wire counts.
 """
 
 from __future__ import annotations
@@ -53,8 +50,6 @@ _RESERVED: Final = bytes(CNP_RESERVED)
 
 
 class Transmitter(Engine):
-    """The sending side of :class:`agents.transport.Engine`: ``tx_*``, transmit, sent, deadline."""
-
     def __init__(self, fabric: Fabric, counters: Counters) -> None:
         super().__init__()
         self._frame = bytearray(MAX_HEADERS + ICRC_BYTES)
@@ -83,7 +78,6 @@ class Transmitter(Engine):
         self._paused[port] = paused
 
     def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
-        """Move a queue pair to ERROR."""
         raise NotImplementedError
 
     def _answer(self, qp: QueuePair) -> None:
@@ -92,7 +86,6 @@ class Transmitter(Engine):
             self._answers.append(qp)
 
     def _schedule(self, qp: QueuePair) -> None:
-        """Put a queue pair into its port's queue if it has something that the window lets go."""
         if not qp.scheduled and not self._quiesced and qp.tx.may_send():
             qp.scheduled = True
             self._ready[qp.port].append(qp)
@@ -178,7 +171,6 @@ class Transmitter(Engine):
         return self._finish_answer(now, qp, length, crc, 0)
 
     def _build_cnp(self, now: int, qp: QueuePair) -> int:
-        """Build a Congestion Notification Packet (RoCEv2 annex A17.9.3), before the ACK that may be waiting, too."""
         qp.cnp_due = False
         frame = self._frame
         head, crc = qp.head(CONTROL, CNP_FRAME - BTH_AT)
@@ -191,7 +183,6 @@ class Transmitter(Engine):
         return self._finish_answer(now, qp, CNP_FRAME, crc, BECN)
 
     def _finish_answer(self, now: int, qp: QueuePair, length: int, crc: int, fifth: int) -> int:
-        """Complete a frame: the iCRC, from its state ``crc`` before the BTH, BTH byte 4, and the counters."""
         frame = self._frame
         at = length - ICRC_BYTES
         crc = crc32(self._tx_view[BTH_AT:at], crc)
@@ -205,7 +196,7 @@ class Transmitter(Engine):
         return qp.port
 
     def _build_data(self, now: int, qp: QueuePair) -> bool:
-        """Build the next data packet; returns False, with nothing changed, if its memory cannot be read."""
+        """Returns False, with nothing changed, if the memory cannot be read."""
         tx = qp.tx
         work = tx.current()
         psn = tx.next_psn()
@@ -267,7 +258,6 @@ class Transmitter(Engine):
         return True
 
     def _wire_ps(self, frame_bytes: int) -> int:
-        """Compute the time on a NIC port's wire, rounded up: never faster than the port."""
         return -(-frame_bytes * BYTE // self._rate)
 
     def _occupy(self, now: int, port: int, frame_bytes: int) -> None:

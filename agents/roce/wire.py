@@ -1,9 +1,7 @@
 """RoCEv2 on this fabric, byte by byte: offsets, opcodes, syndromes, structs.
 
-Every packet is Ethernet / outer IPv6 (the path) / inner IPv6 (host to host) / UDP 4791 / BTH / ... / payload, pad, iCRC.
-Called by the endpoint and the two halves of a queue pair. It decides nothing and keeps no state. Layouts are those of the
-InfiniBand specification, volume 1, chapter 9, and its annex A17 (RoCEv2). What MRC shares with it (the stack up to the
-BTH, the iCRC, 24-bit PSN arithmetic) is taken from ``agents.mrc.wire``.
+Every packet is Ethernet / outer IPv6 (the path) / inner IPv6 (host to host) / UDP 4791 / BTH / ... / payload, pad, iCRC. Layouts are those
+of the InfiniBand specification, volume 1, chapter 9 and annex A17.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from agents.packets.dscp import ROCE
 from topologies.units import US
 
 DATA_DSCP: Final = ROCE
-"""The DSCP of data: marked on every hop, and never trimmed, since this transport cannot use a trimmed packet."""
+"""Data is marked on every hop, and never trimmed: this transport cannot use a trimmed packet."""
 
 ECN_AT: Final = 15
 """The byte with the outer header's ECN, in bits 5:4."""
@@ -27,15 +25,11 @@ ICRC_BYTES: Final = 4
 RETH_BYTES: Final = 16
 MIN_FRAME: Final = BODY_AT + ICRC_BYTES
 ACK_FRAME: Final = MIN_FRAME + 4
-"""Bytes of an ACK or NAK frame: the stack, BTH, AETH, iCRC."""
 SACK_FRAME: Final = ACK_FRAME + 4
-"""Bytes of an ACK frame with the PSN of a packet that was placed out of order (IRN, SIGCOMM 2018, section 3.1; the field's place is
-[ours])."""
+"""Bytes of an ACK frame with the PSN of a packet placed out of order (IRN, section 3.1; its place is [ours])."""
 CNP_RESERVED: Final = 16
-"""Bytes of zeros after a CNP's BTH (annex A17.9.3)."""
 CNP_FRAME: Final = MIN_FRAME + CNP_RESERVED
 MAX_HEADERS: Final = BODY_AT + RETH_BYTES + 4
-"""The longest frame before its payload: RETH and immediate."""
 
 WRITE_FIRST: Final = 0x06
 WRITE_MIDDLE: Final = 0x07
@@ -56,7 +50,6 @@ KIND_CNP: Final = 64
 
 
 def _kinds() -> list[int]:
-    """Return what an opcode is, by its number; 0 for one that is reserved or not of the RC service, which is dropped."""
     kinds = [0] * 256
     for opcode in (*range(0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
         kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nothing here sends
@@ -91,29 +84,26 @@ RNR_TIMER_US: Final[list[int]] = [
 PSN_HALF: Final = 0x800000
 
 BTH: Final = struct.Struct("!BBHII")
-"""The BTH: opcode, flags (pad count in bits 5:4), pkey, reserved and QPN, AckReq and PSN."""
+"""opcode, flags (pad count in bits 5:4), pkey, reserved and QPN, AckReq and PSN."""
 RETH: Final = struct.Struct("!QII")
-"""The RETH: va, rkey, DMA length."""
+"""va, rkey, DMA length."""
 IMM: Final = struct.Struct("!I")
 AETH: Final = struct.Struct("!I")
 SACKED: Final = struct.Struct("!I")
-"""The 24-bit PSN of a packet that was placed out of order."""
 ICRC: Final = struct.Struct("<I")
-"""The iCRC, least significant byte first."""
 HEADERS: Final = struct.Struct("!H4xHB33xB3xHBx16s16sHHH2xBBHII")
-"""Fields from Ethernet's type on: type, outer length and next header, inner version, length, next header, source,
-destination, UDP source port, destination port, length, BTH's five fields."""
+"""Ethernet's type, outer length and next header, inner version, length, next header, source, destination, UDP ports, length, BTH's five
+fields."""
 HEADERS_AT: Final = 12
 PKEY: Final = 0xFFFF
 QPN_MASKED: Final = 0xFF000000
-"""BTH byte 4 as ones, as it counts in the iCRC: it is built so, and zeroed once the CRC is taken."""
+"""BTH byte 4 as ones, as it counts in the iCRC; it is zeroed afterwards."""
 ACK_REQUEST: Final = 1 << 31
 BECN: Final = 0x40
-"""The bit in BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
+"""In BTH byte 4 of a CNP: the packet that it answers met congestion."""
 
 
 def rnr_code(delay_ps: int) -> int:
-    """Return the smallest RNR timer code that waits at least ``delay_ps``."""
     for code in range(1, 32):
         if RNR_TIMER_US[code] * US >= delay_ps:
             return code

@@ -1,5 +1,5 @@
-"""Closing what comes from programs, beside the agent's loop: a socket that lingers takes as long over that as its owner likes, and so may a
-file of a file system of the program's own."""
+"""Closes what comes from programs in a thread of its own: a lingering socket, or a file of a program's file system, takes as long as its
+owner likes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from queue import SimpleQueue
 
 
 class Closer:
-    """Its thread begins with the first descriptor."""
-
     def __init__(self) -> None:
         self.waiting: SimpleQueue[int] = SimpleQueue()
         self.begun = False
@@ -28,9 +26,7 @@ class Closer:
                 os.close(fd)
 
     def behind(self) -> int:
-        """Return how many descriptors wait."""
         return self.waiting.qsize()
 
     def end(self) -> None:
-        """Let the thread end, after all that waits."""
         self.waiting.put(-1)

@@ -12,8 +12,6 @@ from agents.verbs.rings import CompletionRing
 
 
 class Channel:
-    """A completion channel: our end of its socket. What does not fit there is dropped: a program that never reads is not waited for."""
-
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.cqs = 0
@@ -37,11 +35,9 @@ class CompletionQueue:
         self.late_until = 0
 
     def delay(self, until: int) -> None:
-        """Hold the next entry back until then, ps, and with it all that come behind it."""
         self.late_until = max(self.late_until, until)
 
     def deliver(self, now: int) -> None:
-        """Add what was held back, as far as its time has come."""
         while self.late and self.late[0][0] <= now:
             self._add(now, self.late.popleft()[1])
 
@@ -51,12 +47,10 @@ class CompletionQueue:
             self._add(now, self.late.popleft()[1])
 
     def forget(self, qpn: int) -> None:
-        """Drop what was held back of a queue pair."""
         if self.late:
             self.late = deque([entry for entry in self.late if entry[1][6] != qpn])
 
     def add(self, now: int, *fields: int) -> None:
-        """Add an entry, fields as layout.CQE has them without the time ``now`` (ps), and send the event that is due."""
         if (self.late or now < self.late_until) and len(self.late) < self.ring.entries:
             self.late.append((self.late_until, fields))
         else:

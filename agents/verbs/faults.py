@@ -1,7 +1,4 @@
-"""Faults of the verbs themselves: rules by which a host's NIC fails completions, queue pairs and calls of its programs.
-
-The kinds that people use are in testbed/faults/kinds/verbs.py. A rule knows the network's time only as lengths, ps.
-"""
+"""Faults of the verbs: rules by which a host's NIC fails completions, queue pairs and calls of its programs."""
 
 from __future__ import annotations
 
@@ -23,20 +20,18 @@ CALLS: Final = {
     "alloc_pd": layout.ALLOC_PD, "reg_mr": layout.REG_MR, "create_comp_channel": layout.CREATE_CHANNEL, "create_cq": layout.CREATE_CQ,
     "create_qp": layout.CREATE_QP, "modify_qp": layout.MODIFY_QP,
 }  # fmt: skip
-"""Verbs that can fail, without their ibv_, and their requests."""
 ERROR, LOST, SLOW, DEAD, REFUSED, PORT = "error", "lost", "slow", "dead-qp", "refused", "port"
-"""What a rule does to completions (the first three), queue pairs, calls and the port."""
 SEND, RECV = "send", "recv"
 UNLIMITED: Final = 1 << 62
 MOST_RULES: Final = 256
-"""Of a host [ours]."""
+"""Most rules of a host [ours]."""
 _MOST_WORDS: Final = 4096
 """Bytes of a command line that are looked at [ours]."""
 
 
 class Rule:
-    """One fault. ``value`` is a completion's status, its delay in ps, or a call's errno; ``of`` the side of a queue pair, or the call;
-    ``program`` a pid or a command's name, "" for all. The first ``after`` that it fits are spared, and then ``count`` are hit."""
+    """``value``: a completion's status, its delay in ps, or a call's errno. ``of``: the side of a queue pair, or the call. ``program``: a
+    pid or a command's name, "" for all. The first ``after`` that it fits are spared, then ``count`` are hit."""
 
     def __init__(self, what: str, value: int = 0, of: str = "", program: str = "", after: int = 0, count: int = UNLIMITED) -> None:
         if what not in (ERROR, LOST, SLOW, DEAD, REFUSED, PORT):
@@ -55,13 +50,10 @@ class Rule:
 
 
 class Faults:
-    """The rules of a host, by the numbers of their faults."""
-
     def __init__(self) -> None:
         self.rules: dict[int, Rule] = {}
 
     def find(self, session: Session, of: str, *what: str) -> Rule | None:
-        """Return the rule that hits what a program does now; all that fit count it."""
         found: Rule | None = None
         for rule in self.rules.values():
             if rule.what in what and rule.of == of and rule.meant(session):
@@ -72,7 +64,6 @@ class Faults:
         return found
 
     def refusal(self, session: Session, op: int) -> int:
-        """Return the errno by which a request fails, 0 for none."""
         if self.rules:
             for name, request in CALLS.items():
                 if request == op:
@@ -85,7 +76,6 @@ class Faults:
 
 
 def names_of(pid: int) -> set[str]:
-    """Return the names of a process: its pid, its command's, and those of the Python files in its command line."""
     names = {str(pid)}
     try:
         names.add(_read(f"/proc/{pid}/comm").decode(errors="replace").rstrip("\n"))

@@ -1,16 +1,14 @@
-"""What a program's verbs library and the agent of its host say to each other: requests, rings, numbers. The one place for them.
+"""The protocol between a program's verbs library and the agent of its host: requests, rings, numbers.
 
-testbed/verbs/build.py makes the C library's header of this module: every name in capitals that is a whole number becomes a macro
-``MRCBED_…``.
+testbed/verbs/build.py makes the C library's header of this module: a whole number in capitals becomes a macro ``MRCBED_…``.
 
 A *session* is a connection to the abstract Unix socket :data:`SOCKET` of the host's network namespace, SOCK_SEQPACKET, one for each opened
-device. A request is :data:`REQUEST`, its answer :data:`ANSWER`, one at a time, in order; :data:`DOORBELL` alone has no answer. Descriptors
-travel beside them (SCM_RIGHTS). All memory that both write is made by the agent, sealed against shrinking, and nothing in it is believed:
-the agent keeps its own counts, and masks or checks whatever it reads.
+device. A request is :data:`REQUEST`, its answer :data:`ANSWER`, one at a time; :data:`DOORBELL` alone has no answer. Descriptors travel
+beside them (SCM_RIGHTS). The agent makes all memory that both write, sealed against shrinking. It believes nothing in it: it keeps its own
+counts, and checks what it reads.
 
-Numbers are little-endian but for immediates and GIDs, which stay as the program wrote them. Work requests of all queue pairs of a session
-go through one ring; completions come in one ring per completion queue. Ring counters are 32 bits and wrap; a place is the counter modulo
-the size, a power of two.
+Numbers are little-endian, except immediates and GIDs, which stay as the program wrote them. Work requests of a session go through one ring;
+each completion queue has one. Ring counters are 32 bits and wrap; a place is the counter modulo the size, a power of two.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Final
 
 SOCKET: Final = "\0mrcbed-verbs"
 VERSION: Final = 1
-"""Of everything here; :data:`HELLO` compares it."""
+"""Version of everything here; :data:`HELLO` compares it."""
 
 ARGUMENTS: Final = 30
 REQUEST: Final = Struct(f"<II{ARGUMENTS}Q")
@@ -31,7 +29,7 @@ ANSWER: Final = Struct(f"<Ii{ARGUMENTS}Q")
 # --- requests: their arguments -> results, by position; descriptors in [] ------------------------------------------------
 
 HELLO: Final = 1
-"""version, pid (as the program has it: the agent goes by the kernel's) [/proc/self/mem] -> host number, node GUID (a number), transport
+"""version, pid (the program's view; the agent uses the kernel's) [/proc/self/mem] -> host number, node GUID (a number), transport
 (:data:`MRC`, :data:`ROCE`), most QPs, WRs of a QP, SGEs, inline bytes, CQs, CQEs, MRs, bytes of an MR, PDs, GIDs, slots of the work ring,
 dilation x 1000, ports [work ring, async events' socket]."""
 QUERY_PORT: Final = 2
@@ -68,14 +66,13 @@ QUERY_QP: Final = 15
 DOORBELL: Final = 16
 """No answer: there is something in the work ring, and the agent said that it sleeps."""
 REQUESTS: Final = 16
-"""The highest of them."""
 
 QP_ATTRIBUTES: Final = (
     "state", "cur_state", "access", "pkey_index", "port", "path_mtu", "dest_qpn", "rq_psn", "sq_psn", "dgid_first", "dgid_last",
     "is_global", "sgid_index", "hop_limit", "traffic_class", "max_dest_rd_atomic", "max_rd_atomic", "min_rnr_timer", "timeout",
     "retry_cnt", "rnr_retry", "en_sqd_async_notify", "qkey",
 )  # fmt: skip
-"""Numbers as ibv_qp_attr has them (enums by value); dgid as in :data:`QUERY_GID`."""
+"""As in ibv_qp_attr (enums by value); dgid as in :data:`QUERY_GID`."""
 
 MRC: Final = 0
 ROCE: Final = 1
@@ -83,26 +80,25 @@ ROCE: Final = 1
 # --- the work ring -------------------------------------------------------------------------------------------------------
 
 RINGS_AT: Final = 4096
-"""Where entries begin, in either kind of ring. Before them a page of counters, u32 each, in cache lines of their own:"""
+"""Where entries begin. Before them lies a page of counters, u32 each, in cache lines of their own:"""
 TAIL_AT: Final = 64
-"""Entries (work ring: slots) written; the writer's."""
+"""Entries (work ring: slots) written."""
 HEAD_AT: Final = 128
-"""Entries (slots) taken; the reader's."""
+"""Entries (slots) taken."""
 FLAG_AT: Final = 192
-"""Work ring: 1 while the agent sleeps or is about to: whoever has moved the tail then sends :data:`DOORBELL`. CQ: what the program has
-armed: 0 nothing, 1 the next completion, 2 the next solicited one or error; the agent puts 0 when it sends the event."""
+"""Work ring: 1 while the agent sleeps or is about to: a program that has moved the tail then sends :data:`DOORBELL`. CQ: what the program
+has armed: 0 nothing, 1 the next completion, 2 the next solicited one or error; the agent writes 0 when it sends the event."""
 FAILED_AT: Final = 256
 """CQ: 1 once it has overflowed: polling it is an error for ever."""
 
 SLOT: Final = 64
 """Bytes of a slot of the work ring, and of a CQE."""
 SLOTS: Final = 1 << 14
-"""Slots of the work ring."""
 WORK: Final = Struct("<BBBBIQQIIIIQII8x")
-"""An entry's first slot: kind, opcode (ibv_wr_opcode), flags, SGEs, QPN, wr_id, remote address, rkey, immediate (as the program wrote
-it, big-endian: read it as a little-endian u32 here), bytes of inline data, slots of this entry with this one, then the first SGE: address,
-bytes, lkey. More SGEs follow in slots of four, or inline data, 64 bytes a slot (then there is no SGE, and SGEs is 0). An entry never goes
-over the ring's end: a :data:`PADDING` of the slots that are left comes before it."""
+"""An entry's first slot: kind, opcode (ibv_wr_opcode), flags, SGEs, QPN, wr_id, remote address, rkey, immediate (big-endian: read it as a
+little-endian u32 here), bytes of inline data, slots of this entry, then the first SGE: address, bytes, lkey. More SGEs follow, four a slot,
+or inline data, 64 bytes a slot (then SGEs is 0). An entry never crosses the ring's end: a :data:`PADDING` of the slots that are left comes
+before it."""
 SGE: Final = Struct("<QII")
 """address, bytes, lkey."""
 PADDING: Final = 0
@@ -116,16 +112,14 @@ FENCE: Final = 8
 """Flags; signaled is already what the request and sq_sig_all make together."""
 MOST_SGES: Final = 16
 MOST_INLINE: Final = 512
-"""Bytes of inline data."""
 
 # --- completion queues ---------------------------------------------------------------------------------------------------
 
 CQE: Final = Struct("<QIIIIIIIIIIQ8x")
 """wr_id, ibv_wc_status, ibv_wc_opcode, vendor_err, byte_len, immediate (big-endian, as above), QPN, source QPN, ibv_wc_flags, retired,
-is_send (0: a receive), time of the network in ps. ``retired``: how many send (or receive) requests of the queue pair are over with this
-one, modulo 2^32: so many places of its queue are free again."""
+is_send (0: a receive), network time in ps. ``retired``: send (or receive) requests of the queue pair that have ended, modulo 2^32: so many
+places of its queue are free again."""
 
 EVENT: Final = Struct("<IIQ")
-"""An asynchronous event: ibv_event_type, 0, the QPN, the CQ's handle or the port."""
+"""An asynchronous event: ibv_event_type, 0, then the QPN, the CQ's handle or the port."""
 CHANNEL_EVENT: Final = Struct("<Q")
-"""What a channel's socket brings: the CQ's handle."""

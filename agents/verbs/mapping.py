@@ -1,5 +1,4 @@
-"""Files in memory, without the descriptor that Python's mmap keeps for each: programs have thousands of queues, and select() 1,024
-descriptors."""
+"""Maps files in memory without the descriptor that Python's mmap keeps for each: select() takes 1,024."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class Mapping:
-    """``length`` bytes of a file from ``offset`` on (any), shared, as ``view``; unmapped with this object: nobody keeps a view longer.
-    Raises OSError."""
+    """``view`` may not outlive this object. Raises OSError."""
 
     def __init__(self, fd: int, offset: int, length: int) -> None:
         self.address = 0

@@ -1,6 +1,5 @@
-"""A program's memory, as its agent reaches it: by system calls through the program's own /proc/self/mem, so that what is not mapped is an
-error and not a crash, or as a mapping of a file that cannot shrink. docs/how/verbs.md says why.
-"""
+"""A program's memory, as its agent reaches it: through /proc/self/mem, so that an unmapped address is an error and no crash, or as a
+mapping of a file that cannot shrink."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _MEM: Final = re.compile(r"(/proc)?/[0-9]+/mem")
 
 
 def is_process_memory(fd: int) -> bool:
-    """Say whether a descriptor that a program gave is some process's memory, which never blocks, and that the program could open."""
+    """Say whether a program's descriptor is process memory: it never blocks, and the program could open it."""
     try:
         return _MEM.fullmatch(os.readlink(f"/proc/self/fd/{fd}")) is not None
     except OSError:
@@ -28,8 +27,7 @@ def is_process_memory(fd: int) -> bool:
 
 
 def mapped(fd: int, offset: int, length: int) -> Mapping:
-    """Map a part of a file that a program gave. Raises OSError unless it is sealed against shrinking, and large enough: whoever cuts a
-    mapped file ends those that touch it by SIGBUS."""
+    """Raises OSError unless the file is sealed against shrinking, and large enough: touching a mapped file that was cut ends a process."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -45,7 +43,7 @@ def mapped(fd: int, offset: int, length: int) -> Mapping:
 
 
 class ProcessMemory(Foreign):
-    """``length`` bytes from ``address`` on in the process that opened ``fd``. ``gone`` once its region is deregistered."""
+    """``gone`` once its region is deregistered."""
 
     def __init__(self, fd: int, address: int, length: int) -> None:
         super().__init__(length)
@@ -65,8 +63,6 @@ class ProcessMemory(Foreign):
 
 
 class MappedMemory(Foreign):
-    """A region that program and agent have mapped both. ``gone`` as above."""
-
     def __init__(self, mapping: Mapping) -> None:
         super().__init__(len(mapping.view))
         self.mapping = mapping
@@ -84,8 +80,6 @@ class MappedMemory(Foreign):
 
 
 class Piece:
-    """An element of a scatter/gather list: ``length`` bytes from ``at`` on in a region's memory."""
-
     def __init__(self, memory: Any, at: int, length: int) -> None:
         self.memory: ProcessMemory | MappedMemory = memory
         self.at = at
@@ -93,7 +87,7 @@ class Piece:
 
 
 class Gathered(Foreign):
-    """The bytes of a scatter/gather list, one after the other. ``failed``: a read found a piece gone."""
+    """``failed``: a read found a piece gone."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         length = 0

@@ -1,4 +1,4 @@
-"""A program's queue pair: its state, its work requests on their way, and what becomes of them. The engine below has the protocol."""
+"""A program's queue pair: its state, its work requests on their way, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATUSES: Final = {
     OK: SUCCESS, FLUSHED: WR_FLUSH_ERR, REMOTE_INVALID: 9, REMOTE_ACCESS: 10, REMOTE_OPERATION: 11, RETRY_EXCEEDED: 12, PEER_UNKNOWN: 12,
     LOCAL_PROTECTION: LOC_PROT_ERR,
 }  # fmt: skip
-"""The same by our own: a peer that does not know the queue pair is as one that never answers."""
+"""A peer that does not know the queue pair is as one that never answers."""
 RDMA_WRITE: Final = 0
 RDMA_WRITE_WITH_IMM: Final = 1
 """enum ibv_wr_opcode."""
@@ -42,7 +42,7 @@ WITH_IMM: Final = 2
 
 
 class Send:
-    """A posted WRITE. ``memory``: what the engine reads; ``status`` is not SUCCESS if it fails when its turn comes."""
+    """``memory``: what the engine reads. ``status``: not SUCCESS if it fails when its turn comes."""
 
     def __init__(self, wr_id: int, flags: int, memory: Any, target: tuple[int, int, int], status: int) -> None:
         self.wr_id = wr_id
@@ -88,7 +88,6 @@ class QueuePair:
         self.attributes["state"] = self.attributes["cur_state"] = state
 
     def send_over(self, now: int, status: int, vendor: int) -> None:
-        """Complete the oldest send."""
         send = self.sends.popleft()
         if self.given:
             self.given -= 1
@@ -110,7 +109,6 @@ class QueuePair:
         )
 
     def receive_over(self, now: int, status: int, imm: int, length: int) -> None:
-        """Complete the oldest receive request; ``imm`` as it went over the network."""
         wr_id = self.receives.popleft()
         self.receives_over += 1
         flags = 0
@@ -127,7 +125,7 @@ class QueuePair:
         )  # fmt: skip
 
     def spoilt(self, of: str, shown: bool) -> tuple[int, bool]:
-        """Return what a fault makes of a request that went well: its status, and whether its completion is lost."""
+        """Returns a status, and whether the completion is lost."""
         if self.broken:
             return WR_FLUSH_ERR, False
         rule = None if self.met is None else self.met(self, of, shown)
@@ -140,7 +138,6 @@ class QueuePair:
         return int(self.attributes["dest_qpn"])
 
     def write_over(self, now: int, status: int) -> None:
-        """Complete the oldest send as the engine says, which blames its oldest request for memory that it could not read."""
         verdict = STATUSES[status]
         if verdict in (LOC_PROT_ERR, WR_FLUSH_ERR):
             memory = self.sends[0].memory
@@ -148,7 +145,6 @@ class QueuePair:
         self.send_over(now, verdict, status)
 
     def flush(self, now: int, most: int) -> int:
-        """Complete what is left as flushed, in order, up to ``most`` requests; returns how many it was."""
         done = 0
         while self.sends and done < most:
             self.send_over(now, WR_FLUSH_ERR, 0)
@@ -159,7 +155,6 @@ class QueuePair:
         return done
 
     def forget(self) -> None:
-        """Drop all requests without a word, as a reset does; both sides count from 0 again."""
         self.sends.clear()
         self.receives.clear()
         self.given = self.offset = self.sends_over = self.receives_over = 0
@@ -173,5 +168,4 @@ class QueuePair:
 
 
 def swapped(imm: int) -> int:
-    """Return an immediate's four bytes in the other order."""
     return (imm & 0xFF) << 24 | (imm & 0xFF00) << 8 | imm >> 8 & 0xFF00 | imm >> 24 & 0xFF

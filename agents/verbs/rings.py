@@ -1,4 +1,4 @@
-"""The rings that a program's library and its agent share (agents/verbs/layout.py). The agent believes nothing that it reads there."""
+"""The rings that a program's library and its agent share. The agent believes nothing that it reads there."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Garbage(Exception):
 
 
 def fence() -> None:
-    """Let what this thread has stored be seen before what it loads next: taking a lock is such a barrier on every machine. Needed where
-    either side stores one word and then looks at the other's."""
+    """Make this thread's stores visible before its next loads, by taking a lock: needed where either side stores one word, then looks at
+    the other's."""
     _LOCK.acquire()
     _LOCK.release()
 
 
 class Shared:
-    """A page of counters and ``entries`` places behind it. :meth:`take_fd` gives the descriptor away, once."""
+    """:meth:`take_fd` gives the descriptor away, once."""
 
     def __init__(self, name: str, entries: int) -> None:
         size = layout.RINGS_AT + entries * layout.SLOT
@@ -52,8 +52,6 @@ class Shared:
 
 
 class WorkRing(Shared):
-    """A session's work requests, in the order in which the program posted them."""
-
     def __init__(self) -> None:
         super().__init__("work", layout.SLOTS)
         self.head = 0
@@ -61,26 +59,24 @@ class WorkRing(Shared):
         self.sleep()
 
     def sleep(self) -> None:
-        """Let the program ring when it posts. Whoever calls looks at the ring once more afterwards."""
+        """Let the program ring when it posts. The caller looks at the ring once more afterwards."""
         self.awake = False
         self.words[_FLAG] = 1
         fence()
 
     def wake(self) -> None:
-        """Let the program post without ringing: the ring is looked at in each turn."""
         if not self.awake:
             self.awake = True
             self.words[_FLAG] = 0
 
     def waiting(self) -> int:
-        """Return how many slots wait. Raises :class:`Garbage`."""
+        """Raises :class:`Garbage`."""
         count: int = (self.words[_TAIL] - self.head) & _WORD
         if count > layout.SLOTS:
             raise Garbage(f"{count} slots wait in a ring of {layout.SLOTS}")
         return count
 
     def place(self) -> int:
-        """Return where the next entry begins, in bytes of the map."""
         return layout.RINGS_AT + (self.head & layout.SLOTS - 1) * layout.SLOT
 
     def taken(self, slots: int) -> None:
@@ -89,8 +85,6 @@ class WorkRing(Shared):
 
 
 class CompletionRing(Shared):
-    """The entries of one completion queue."""
-
     def __init__(self, entries: int) -> None:
         super().__init__("cq", entries)
         self.tail = 0
@@ -99,13 +93,12 @@ class CompletionRing(Shared):
         return (self.tail - self.words[_HEAD]) & _WORD < self.entries
 
     def put(self, fields: tuple[int, ...]) -> None:
-        """Write an entry; only while there is :meth:`room`."""
         layout.CQE.pack_into(self.map, layout.RINGS_AT + (self.tail & self.entries - 1) * layout.SLOT, *fields)
         self.tail = (self.tail + 1) & _WORD
         self.words[_TAIL] = self.tail
 
     def armed(self) -> int:
-        """Return what the program waits for (layout.FLAG_AT), with all entries put already in its sight."""
+        """Entries put before must be in the program's sight."""
         fence()
         return int(self.words[_FLAG])
 

@@ -1,6 +1,6 @@
 """The NIC of programs: listens in its host's namespace, has a session for each opened device, and lets the engine carry their WRITEs.
 
-All of it happens in turns of the agent's loop (agents/process/loop.py), bounded, so that no program holds up the network or another.
+Everything happens in bounded turns: no program holds up others.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from topologies.clos import Fabric
 
 MOST_SESSIONS: Final = 64
 MOST_QPS: Final = 4096
-"""Of a host [ours]. Each queue pair takes tens of kilobytes."""
+"""Most queue pairs of a host [ours]."""
 LOCAL_PIECE: Final = 1 << 16
 """Bytes that a WRITE to the same host moves in a turn [ours]."""
 PIECES_AT_ONCE: Final = 64
-"""So many of those in a turn [ours]."""
+"""Pieces of such WRITEs in a turn [ours]."""
 FLUSHES_AT_ONCE: Final = 1024
-"""Requests that a turn flushes [ours]: 1 ms or so."""
+"""Requests that a turn flushes [ours]."""
 MOST_REQUESTS: Final = 1 << 20
-"""Of all queue pairs of a host, as they were granted [ours]. One that waits takes half a kilobyte."""
+"""Requests of all queue pairs of a host [ours]."""
 MOST_FDS: Final = 253
-"""Descriptors beside a message, as many as Linux lets there be: what does not fit the kernel closes, in our time."""
+"""Descriptors beside a message, as many as Linux allows."""
 MOST_CLOSING: Final = 64
-"""Descriptors that wait to be closed, before no program is taken any more [ours]."""
+"""With so many descriptors to close no program is accepted [ours]."""
 MOST_FD: Final = 900
 """The highest descriptor of a session: select() takes 1,024 [ours]."""
 MOST_CHANNELS: Final = 256
 
 
 def listen() -> socket.socket:
-    """Make the socket, in the current network namespace, which only root lets anybody enter. Raises OSError."""
+    """Only root can enter the namespace. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     sock.bind(layout.SOCKET)
     sock.listen(64)
@@ -51,8 +51,6 @@ def listen() -> socket.socket:
 
 
 class Limits:
-    """Of a host: queue pairs, channels, requests of all queue pairs; of a turn: flushes and pieces."""
-
     def __init__(self) -> None:
         self.qps = MOST_QPS
         self.channels = MOST_CHANNELS
@@ -62,8 +60,6 @@ class Limits:
 
 
 class Server:
-    """``device`` has the verbs of agents.nic.device.Nic; ``clock`` gives ps; ``dilation`` is the emulated fabric's."""
-
     def __init__(self, fabric: Fabric, host: int, device: Any, listener: socket.socket, clock: Callable[[], int], dilation: float) -> None:
         self.fabric = fabric
         self.host = host
@@ -103,7 +99,7 @@ class Server:
         return b"\0" * 10 + b"\xff\xff" + socket.inet_aton(management_address(host))
 
     def host_of(self, first: int, last: int) -> int:
-        """Return the host of a GID, in the halves of layout.QUERY_GID; -1 for none."""
+        """Return -1 if no host has the GID."""
         return self.hosts.get(first.to_bytes(8, "little") + last.to_bytes(8, "little"), -1)
 
     # --- sockets ---------------------------------------------------------------------------------------------
@@ -112,7 +108,6 @@ class Server:
         return self.sockets
 
     def serve(self, ready: Sequence[socket.socket]) -> None:
-        """Accept programs, and answer their requests, where sockets are ready: asking one in vain would cost an exception."""
         if self.listener in ready:
             with suppress(OSError):
                 control, _ = self.listener.accept()
@@ -134,7 +129,6 @@ class Server:
         self._forget_closed()
 
     def _serve(self, session: Session) -> None:
-        """Answer one request: whoever has more is ready in the next turn, too."""
         request, ancillary, flags, _ = session.control.recvmsg(
             layout.REQUEST.size + 1, socket.CMSG_SPACE(4 * MOST_FDS), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         )
@@ -160,7 +154,6 @@ class Server:
     # --- turns -----------------------------------------------------------------------------------------------
 
     def take(self, completions: list[Completion]) -> list[Completion]:
-        """Pass completions on to the programs whose they are; returns the others."""
         if not self.owners:
             return completions
         rest: list[Completion] = []
@@ -186,8 +179,7 @@ class Server:
         return rest
 
     def failed(self, t: int, qpn: int) -> None:
-        """Enter that the engine has given a queue pair up at ``t``, ps, which it may have without any request on its way. Events come late:
-        the queue pair may have been reset since, and be another by now."""
+        """Events come late: the queue pair may have been reset since, and be another by now. ``t``: ps."""
         owner = self.owners.get(qpn)
         if owner is not None:
             qp = owner.qps[qpn]
@@ -197,7 +189,6 @@ class Server:
                 owner.event(QP_FATAL, qpn)
 
     def flush_soon(self, session: Session, qp: QueuePair) -> None:
-        """Flush a queue pair in ERROR, once the completions of what the engine had are taken."""
         self.to_flush[qp.qpn] = session, qp
 
     def advance(self) -> None:
@@ -243,7 +234,7 @@ class Server:
     # --- faults ----------------------------------------------------------------------------------------------
 
     def begin(self, number: int, rule: Rule) -> None:
-        """Begin a fault. Raises ValueError if there are too many."""
+        """Raises ValueError if there are too many faults."""
         if len(self.faults.rules) >= MOST_RULES:
             raise ValueError(f"there are {MOST_RULES} faults of verbs here: heal one")
         heard = self._heard_of_port()
@@ -255,7 +246,7 @@ class Server:
                     session.meet_death(qp)
 
     def end(self, number: int) -> int:
-        """Take a fault back: what it held is delivered. Returns how many it hit, -1 if it was not there."""
+        """Returns how many the fault hit, -1 if it was not there."""
         heard = self._heard_of_port()
         rule = self.faults.rules.pop(number, None)
         if rule is None:
@@ -272,7 +263,6 @@ class Server:
         return [self.faults.port_down(session) for session in self.sessions]
 
     def _tell_of_port(self, before: list[bool]) -> None:
-        """Tell programs for which a fault has begun or ended."""
         for session, was in zip(self.sessions, before, strict=True):
             if self.faults.port_down(session) != was and any(self.ports):
                 session.event(PORT_ACTIVE if was else PORT_ERR, 1)
@@ -286,7 +276,6 @@ class Server:
                     self.late = True
 
     def due(self) -> int:
-        """Return when the next completion that a fault holds back is due, ps."""
         due = NEVER
         if self.late:
             for session in self.sessions:
@@ -298,7 +287,7 @@ class Server:
     # --- WRITEs to this host ---------------------------------------------------------------------------------
 
     def _write_here(self) -> None:
-        """Carry out a piece of the oldest WRITE of each queue pair whose peer is on this host: no packet leaves a NIC for that."""
+        """Move pieces of WRITEs to this host itself: no packet leaves a NIC."""
         for qpn in list(self.local)[: self.limits.pieces]:
             session = self.local.pop(qpn)
             qp = session.qps.get(qpn)
@@ -319,7 +308,7 @@ class Server:
                 self.flush_soon(session, qp)
 
     def _piece(self, session: Session, qp: QueuePair, send: Send) -> int:
-        """Move a piece; returns a status once the WRITE is over, else -1."""
+        """Returns a status once the WRITE is over, else -1."""
         other = self.owners.get(qp.dest())
         far = None if other is None else other.qps[qp.dest()]
         if other is None or far is None or far.state not in (states.RTR, states.RTS) or far.peer != self.host or far.dest() != qp.qpn:
@@ -345,7 +334,6 @@ class Server:
         return OK
 
     def _refuse(self, session: Session, qp: QueuePair, status: int) -> int:
-        """Fail the queue pair that was written to, as its engine does."""
         if qp.state != states.ERROR:
             session.fail(qp)
             session.event(QP_FATAL, qp.qpn)
@@ -354,8 +342,6 @@ class Server:
     # --- what is told of it ----------------------------------------------------------------------------------
 
     def done(self) -> list[dict[str, int]]:
-        """Return what queue pairs have completed since the last call, one row for each that did: messages and bytes sent, and immediates
-        received."""
         rows: list[dict[str, int]] = []
         ended, self.ended = self.ended, []
         for pid, qp in ended + [(session.pid, qp) for session in self.sessions for qp in session.qps.values()]:
@@ -367,7 +353,6 @@ class Server:
         return rows
 
     def table(self) -> list[dict[str, int]]:
-        """Return one row per program: its queue pairs, regions and what they have done, for people."""
         return [
             {
                 "pid": session.pid, "qps": len(session.qps), "mrs": len(session.mrs), "cqs": len(session.cqs), "dropped": session.dropped,

@@ -1,7 +1,6 @@
 """One opened device of a program: its protection domains, regions, queues and queue pairs, and the answers to its requests.
 
-A wrong argument is an errno in the answer, as the verb's manual page has it. What no library of ours sends ends the session
-(:class:`agents.verbs.rings.Garbage`).
+A wrong argument is an errno. What no library of ours sends ends the session.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ RC: Final = 2
 LOCAL_WRITE: Final = 1
 REMOTE_WRITE: Final = 2
 ACCESS_KNOWN: Final = 0b1111 | 1 << 20
-"""enum ibv_access_flags: also remote read and atomic, which no operation uses here, and relaxed ordering, a hint."""
+"""enum ibv_access_flags: also remote read and atomic, which no operation uses here."""
 CQ_ERR: Final = 0
 QP_FATAL: Final = 1
 PORT_ACTIVE: Final = 9
@@ -51,33 +50,30 @@ MOST_CQS: Final = 4096
 MOST_CQES: Final = 1 << 16
 MOST_WRS: Final = 1 << 13
 MOST_CHANNELS: Final = 32
-"""Of a session, as ibv_query_device reports them [ours]."""
+"""Most channels of a session [ours]."""
 MOST_SHARED: Final = 1 << 20
-"""CQEs of all CQs of a session, 64 bytes each [ours]."""
+"""CQEs of all CQs of a session [ours]."""
 MOST_MR_BYTES: Final = 1 << 40
 MOST_BYTES: Final = 1 << 31
-"""Of a message (InfiniBand)."""
+"""Most bytes of a message (InfiniBand)."""
 AT_ONCE: Final = 64
-"""Entries of the work ring that a session gets done before others have their turn [ours]."""
+"""Entries of the work ring that a session gets done in a turn [ours]."""
 
 
 _PID: Final = struct.Struct("i")
 _CREDENTIALS: Final = 12
-"""Bytes of struct ucred, which begins with the pid."""
 
 _DOORBELL: Final = layout.DOORBELL.to_bytes(4, "little")
 
 
 class Refused(Exception):
-    """A request is refused with an errno."""
-
     def __init__(self, number: int) -> None:
         super().__init__(os.strerror(number))
         self.number = number
 
 
 class MemoryRegion:
-    """A registered region. ``rkey`` is -1 where peers may not write."""
+    """``rkey`` is -1 where peers may not write."""
 
     def __init__(self, pd: int, address: int, memory: ProcessMemory | MappedMemory, rkey: int) -> None:
         self.pd = pd
@@ -93,7 +89,7 @@ class ProtectionDomain:
 
 
 class Session:
-    """``control``: its socket. ``pid`` is the kernel's word, 0 where the kernel cannot say."""
+    """``control``: its socket. ``pid`` is from the kernel, 0 where the kernel cannot say."""
 
     def __init__(self, server: Server, control: socket.socket) -> None:
         self.server = server
@@ -125,7 +121,7 @@ class Session:
     # --- requests --------------------------------------------------------------------------------------------
 
     def answer(self, request: bytes, given: list[int]) -> None:
-        """Carry out a request that came with descriptors, and answer. Raises :class:`Garbage`, OSError if the program is gone."""
+        """Raises :class:`Garbage`, OSError if the program is gone."""
         if len(request) != layout.REQUEST.size:
             raise Garbage(f"a request of {len(request)} bytes")
         if request.startswith(_DOORBELL):
@@ -190,7 +186,6 @@ class Session:
         return [int.from_bytes(gid[:8], "little"), int.from_bytes(gid[8:], "little"), 1], []
 
     def names(self) -> set[str]:
-        """Return what the program is called, its pid included, as it was when somebody first asked."""
         if not self.known_as:
             self.known_as = names_of(self.pid)
         return self.known_as
@@ -385,7 +380,7 @@ class Session:
         return [entered], []
 
     def check(self, mask: int, values: dict[str, int]) -> None:
-        """Check attributes that are given. Raises :class:`Refused`."""
+        """Raises :class:`Refused`."""
         bad = (
             (mask & states.PORT and values["port"] != 1)
             or (mask & states.PKEY_INDEX and values["pkey_index"] != 0)
@@ -403,7 +398,6 @@ class Session:
             raise Refused(errno.EINVAL)
 
     def connect(self, qp: QueuePair, peer: int) -> None:
-        """Make the engine's queue pair: from now on it receives. One to this host has none."""
         qp.peer = peer
         if peer == self.server.host:
             return
@@ -417,7 +411,6 @@ class Session:
             device.post_recv(qp.qpn, wr_id)
 
     def leave(self, qp: QueuePair) -> None:
-        """Let the engine forget a queue pair, and drop its requests."""
         if qp.known:
             self.server.device.destroy_qp(qp.qpn)
             qp.made = qp.known = False
@@ -427,7 +420,6 @@ class Session:
         self.server.local.pop(qp.qpn, None)
 
     def fail(self, qp: QueuePair) -> None:
-        """Bring a queue pair to ERROR, all of its requests flushed."""
         if qp.state == states.ERROR:
             return
         qp.enter(states.ERROR)
@@ -436,7 +428,6 @@ class Session:
         self.server.flush_soon(self, qp)
 
     def met(self, qp: QueuePair, of: str, shown: bool) -> Rule | None:
-        """Return the fault that a request which is over meets. ``shown``: whether its completion is one that the program sees."""
         if not self.server.faults.rules:
             return None
         rule = self.server.faults.find(self, of, ERROR, LOST, SLOW) if shown else self.server.faults.find(self, of, ERROR)
@@ -449,20 +440,18 @@ class Session:
         return rule
 
     def meet_death(self, qp: QueuePair) -> None:
-        """Let a queue pair that can send die, if a fault says so."""
         if qp.state == states.RTS and self.server.faults.find(self, "", DEAD) is not None:
             self.fail(qp)
             self.event(QP_FATAL, qp.qpn)
 
     def overflowed(self, handle: int) -> None:
-        """Tell of a completion queue that overflowed; what uses it is of no use any more."""
         self.event(CQ_ERR, handle)
         for qp in self.qps.values():
             if handle in (qp.send_cq.handle, qp.recv_cq.handle):
                 self.fail(qp)
 
     def event(self, kind: int, number: int) -> None:
-        """Send an asynchronous event; a program that never reads them loses those that do not fit."""
+        """A program that never reads asynchronous events loses those that do not fit."""
         if self.events is not None:
             try:
                 self.events.send(layout.EVENT.pack(kind, 0, number), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -472,7 +461,7 @@ class Session:
     # --- work requests ---------------------------------------------------------------------------------------
 
     def work(self) -> bool:
-        """Take what the program has posted, up to :data:`AT_ONCE` entries; returns whether there was any. Raises :class:`Garbage`."""
+        """Take up to :data:`AT_ONCE` entries; returns whether there was any. Raises :class:`Garbage`."""
         ring = self.ring
         if ring is None:
             return False
@@ -545,7 +534,7 @@ class Session:
             self.give(qp)
 
     def pieces(self, pd: int, entry: tuple[int, ...], at: int, count: int, slots: int) -> list[Piece] | None:
-        """Read a scatter/gather list; None if a region does not allow it."""
+        """Return None if a region does not allow it."""
         assert self.ring is not None
         if count > layout.MOST_SGES or count > 1 + 4 * (slots - 1):
             raise Garbage(f"{count} elements in {slots} slots")
@@ -566,7 +555,7 @@ class Session:
         return pieces
 
     def give(self, qp: QueuePair) -> None:
-        """Give the engine the sends that may go. One that is wrong waits until all before it are over: they are not to blame."""
+        """A wrong send waits until all before it are over: they are not to blame."""
         if not qp.made:
             if qp.peer == self.server.host and qp.sends:
                 self.server.local[qp.qpn] = self
@@ -589,7 +578,6 @@ class Session:
                 return
 
     def blame(self, qp: QueuePair, status: int) -> None:
-        """Complete the oldest send with an error of this side, and flush the rest."""
         now = self.server.clock()
         qp.send_over(now, status, 0)
         self.fail(qp)
@@ -597,7 +585,6 @@ class Session:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of everything: the program has closed its device, or is gone."""
         if self.closed:
             return
         self.closed = True

@@ -41,7 +41,7 @@ TRANSITIONS: Final = {
     (RTR, RTS): (_RTS, CUR_STATE | ALT_PATH | ACCESS | MIN_RNR_TIMER | PATH_MIG_STATE),
     (RTS, RTS): (0, CUR_STATE | ACCESS | ALT_PATH | MIN_RNR_TIMER | PATH_MIG_STATE),
 }
-"""(from, to): attributes that must be there, and those that may; beside STATE. From any state to RESET or ERROR nothing else may."""
+"""(from, to): attributes that must be there, and those that may; beside STATE."""
 
 FIELDS: Final = {
     CUR_STATE: ("cur_state",), ACCESS: ("access",), PKEY_INDEX: ("pkey_index",), PORT: ("port",), PATH_MTU: ("path_mtu",),
@@ -49,11 +49,9 @@ FIELDS: Final = {
     MAX_RD_ATOMIC: ("max_rd_atomic",), MAX_DEST_RD_ATOMIC: ("max_dest_rd_atomic",), MIN_RNR_TIMER: ("min_rnr_timer",),
     DEST_QPN: ("dest_qpn",), AV: ("dgid_first", "dgid_last", "is_global", "sgid_index", "hop_limit", "traffic_class"),
 }  # fmt: skip
-"""Which of layout.QP_ATTRIBUTES each bit of the mask stands for."""
 
 
 def permitted(before: int, after: int, mask: int) -> bool:
-    """Say whether a queue pair may go from one state to another with these attributes."""
     given = mask & ~STATE
     if after in (RESET, ERROR):
         return given == 0

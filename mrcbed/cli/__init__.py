@@ -24,7 +24,7 @@ from testbed.streams import printable, take_standard_streams
 
 
 class Entry(NamedTuple):
-    """A command in the table: its line of help, and whether it computes or draws with SciPy, Arrow and Matplotlib, which take memory."""
+    """``computes``: the command loads SciPy, Arrow and Matplotlib, which take memory."""
 
     does: str
     computes: bool = False
@@ -97,15 +97,14 @@ COMMANDS = {
         }
     },
 }
-"""Every command: what stands before its name, its section of the help, its name. Kept here so that the help imports nothing."""
+"""Kept here so that the help imports nothing."""
 PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
-"""What to type for each command, by its name."""
+"""Command -> what to type for it."""
 FORMER = {
     "sweep": "mrcbed run", "head": "dask scheduler (docs/how/sweeps.md)",
     "worker": "dask worker (docs/how/sweeps.md)", "block": "mrcbed run -",
     "certs": "a few lines of openssl (docs/how/sweeps.md)",
 }  # fmt: skip
-"""What is there instead of commands that are gone."""
 FIRST = """\
 mrcbed emulates an AI cluster on this machine, breaks its network, and measures
 MRC beside RoCE and TCP. What to do first:
@@ -115,12 +114,11 @@ MRC beside RoCE and TCP. What to do first:
   sudo mrcbed run demo                 see cables fail under MRC, RoCE and TCP
   mrcbed lesson                        learn: six lessons, five without root
   mrcbed --help                        see all commands
-"""
-"""What ``mrcbed`` alone says."""
+"""  # what ``mrcbed`` alone says
 
 
 class Commands(click.Group):
-    """The commands that stand behind the words ``path``. The module of one is imported when it is asked for."""
+    """Commands behind the words ``path``, imported when they are asked for."""
 
     def __init__(self, path: str, **keys: Any) -> None:
         super().__init__(path.rpartition(" ")[2], invoke_without_command=True, callback=begin, **keys)
@@ -182,7 +180,6 @@ group = click.version_option(package_name="mrcbed", prog_name="mrcbed")(
 
 
 def refusal(error: click.ClickException) -> str:
-    """One line for what the command line's reader refuses: with the nearest name, or where all names are."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         shown = (name for param in error.ctx.command.params if not getattr(param, "hidden", False) for name in param.opts)
         near = difflib.get_close_matches(error.option_name, [name for name in shown if name.startswith("--")], n=1)
@@ -197,7 +194,7 @@ def refusal(error: click.ClickException) -> str:
 
 
 def execute(arguments: list[str] | None = None) -> int:
-    """Run a command line; the exit status. What went wrong is one line on stderr."""
+    """Return the exit status. What went wrong is one line on stderr."""
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
     except click.ClickException as error:
@@ -224,7 +221,7 @@ def _complain(line: str) -> None:
 
 
 def main() -> NoReturn:
-    """The console script, once mrcbed.start has begun it."""
+    """Run the console script, once mrcbed.start has begun it."""
     take_standard_streams()
     raise_open_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent

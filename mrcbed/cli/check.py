@@ -1,4 +1,4 @@
-"""``mrcbed check FILE|NAME``: everything that is wrong with a scenario or fabric file, or what it would do and how long that takes."""
+"""``mrcbed check FILE|NAME``: what is wrong with a file, or what it would do and how long that takes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
 
 
 class Estimate(TypedDict, total=False):
-    """How long all runs take in a world, s, or why it has none. ``dilation`` and ``why`` it is that one: of the emulated world."""
+    """``dilation`` and its ``why`` are the emulated world's."""
 
     seconds: float
     dilation: float
@@ -74,7 +74,6 @@ class Estimate(TypedDict, total=False):
 
 
 def kind_of(file: str) -> str:
-    """Whether a name or file is a scenario or a fabric: names of scenarios first, files by what they hold."""
     from scenarios.schema.scenario import HERE, named_scenarios
     from topologies.fabrics import named_fabrics
     from topologies.toml_files import STDIN, find_file, read_toml
@@ -94,7 +93,7 @@ def kind_of(file: str) -> str:
 
 
 def seconds(scenario: Any) -> dict[str, Estimate]:
-    """World -> the estimate of all runs, s, or why there is none. The emulated one is at the dilation that a run would take now."""
+    """Estimate all runs, emulated ones at the dilation that a run would take now."""
     from scenarios.run.simulate import check_simulable
     from scenarios.schema.dilation import at_dilation, check_emulable
     from scenarios.sets.dilation import automatic, given

@@ -1,5 +1,4 @@
-"""What commands share: options and how they are read, progress, the options of a :class:`testbed.session.Session`, where the work is done,
-and how results end."""
+"""What commands share: options, progress, sessions, where the work is done, and how results end."""
 
 from __future__ import annotations
 
@@ -43,12 +42,10 @@ FAULT = '--fault "KIND ON [KEY=VALUE]...", like --fault "loss h0-p1 probability=
 
 
 def world_option() -> Callable[[Any], Any]:
-    """``--world W``."""
     return option("--world", type=click.Choice(WORLDS), default=EMULATED, show_default=True, help="Where: simulated needs no root.")
 
 
 def dilation_option() -> Callable[[Any], Any]:
-    """``--dilation N``."""
     return option(
         "--dilation", metavar="N", default="fabric", show_default=True,
         help="Run N times slower than the real network; fabric: as its file says.",
@@ -58,7 +55,7 @@ def dilation_option() -> Callable[[Any], Any]:
 def session_options(
     fabric: Callable[[Any], Any], seed: int = 0, make: Callable[..., tuple[Session, str]] | None = None
 ) -> Callable[[Any], Any]:  # fmt: skip
-    """Add the options of a session; the command gets them as ``session``, and ``twin``, a line for people if the fabric is one's twin.
+    """Add a session's options. The command gets ``session``, and ``twin``: a line for people if the fabric is one's twin.
 
     ``fabric``: the option or argument of that name. ``seed``: the default. ``make``: used instead of :func:`session_of`, which it is like.
     """
@@ -89,9 +86,9 @@ def session_options(
 def session_of(
     name: str, dilation: str, transport: str, world: str = EMULATED, faults: tuple[str, ...] = (), seed: int = 0
 ) -> tuple[Session, str]:  # fmt: skip
-    """(session, line for people): a transport of one path gets the fabric's twin, where the ports of a host are one.
+    """Return (session, line for people). A transport of one path gets the fabric's twin, where a host's ports are one.
 
-    ``name``, ``dilation`` and ``faults`` as they were typed. Raises :class:`UserError`, :class:`FabricError`.
+    ``name``, ``dilation`` and ``faults`` are as typed. Raises :class:`UserError`, :class:`FabricError`.
     """
     fabric, slower = dilated(name, dilation)
     broken = lasting_faults(faults)
@@ -104,7 +101,7 @@ def session_of(
 
 
 def lasting_faults(faults: tuple[str, ...]) -> list[tuple[str, str, dict[str, str]]]:
-    """(kind, target, keys) of each ``--fault``. Raises :class:`UserError`."""
+    """Return (kind, target, keys) of each ``--fault``. Raises :class:`UserError`."""
     try:
         return [read_words(text.split(), FAULT) for text in faults]
     except FaultError as error:
@@ -112,7 +109,7 @@ def lasting_faults(faults: tuple[str, ...]) -> list[tuple[str, str, dict[str, st
 
 
 def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
-    """A fabric, and at which dilation ``--dilation`` has it. Raises :class:`UserError`, :class:`FabricError`."""
+    """Raises :class:`UserError`, :class:`FabricError`."""
     fabric, usual = load_fabric(name), usual_dilation(name)
     chosen = parse_dilation(dilation, usual) or usual
     check_rates(fabric, chosen)
@@ -120,10 +117,10 @@ def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
 
 
 def carry_out(world: str, work: Callable[[], int], *, measures: bool = True, directory: Path | None = None) -> int:
-    """Do the work of a command, here or, for the emulated world, as root in a sandbox; the exit status.
+    """Do a command's work, here or, for the emulated world, as root in a sandbox; return the exit status.
 
-    ``measures``: it is refused while another measures. ``directory``: others are refused meanwhile, and told of these results.
-    Raises :class:`UserError`.
+    ``measures``: it is refused while another measures. ``directory``: others are refused meanwhile, and told of these results. Raises
+    :class:`UserError`.
     """
     needs_root(world)
     if world == SIMULATED:
@@ -143,12 +140,10 @@ def needs_root(world: str, instead: str = f"--world {SIMULATED}, which needs non
 
 
 def say(line: str) -> None:
-    """Print a line for people on stderr, at once."""
     print(f"mrcbed: {line}", file=sys.stderr, flush=True)
 
 
 def reach_option() -> Callable[[Any], Any]:
-    """``--reach COMMAND``."""
     return option(
         "--reach", metavar="COMMAND", envvar=REACH_ENV, default=REACH,
         help=f"With machines: the command that starts mrcbed tools machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
@@ -156,12 +151,10 @@ def reach_option() -> Callable[[Any], Any]:
 
 
 def all_option() -> Callable[[Any], Any]:
-    """``--all``."""
     return option("--all", "everything", is_flag=True, help="Print all tables, not the most telling one alone.")
 
 
 def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool, everything: bool) -> int:
-    """Print the results of a command and return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
     from scenarios.run.resume import interruption_notice
@@ -210,7 +203,7 @@ class ProgressBar:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``1-5`` or ``1,3,7-9``: whole numbers, in this order. Raises :class:`UserError`."""
+    """Parse ``1-5`` or ``1,3,7-9``, in this order. Raises :class:`UserError`."""
     out: list[int] = []
     for part in text.split(","):
         first, dash, last = (word.strip() for word in part.partition("-"))
@@ -228,7 +221,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_dilation(text: str, usual: float) -> float | None:
-    """``auto`` as None, or a number, ``fabric`` the usual one. Raises :class:`UserError`."""
+    """Return None for ``auto``, the ``usual`` one for ``fabric``, or a number. Raises :class:`UserError`."""
     if text in ("auto", "fabric"):
         return None if text == "auto" else usual
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
@@ -237,13 +230,13 @@ def parse_dilation(text: str, usual: float) -> float | None:
 
 
 def check_switch_is_simulated(switch: str) -> None:
-    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
+    """Raises :class:`UserError` for a switch of the emulated world."""
     if switch != SWITCHES[0]:
         raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
 
 
 def check_switch(switch: str) -> None:
-    """Refuse Open vSwitch where it is not installed; otherwise print what it cannot do. Raises :class:`UserError`."""
+    """Raises :class:`UserError` if Open vSwitch is not installed; else prints what it cannot do."""
     if switch == "ovs":
         ovs.require()
         if limits := ovs.limits(ovs.datapath()):

@@ -20,7 +20,7 @@ from topologies.clos import Fabric
 from topologies.units import parse_duration
 
 UNSUPPORTED = 127
-"""Exit status where nothing failed and nothing could be played, as of the QUIC interop runner's endpoints."""
+"""Nothing failed and nothing could be played, as of the QUIC interop runner's endpoints."""
 
 
 @click.command(name="conform")
@@ -66,7 +66,7 @@ def command(
 
 
 def wanted(cases: list[Case], names: tuple[str, ...]) -> list[Case]:
-    """Choose the cases that are named, or all. Raises :class:`UserError` on a name that fits none."""
+    """Raises :class:`UserError` on a name that fits no case."""
     for name in names:
         if not any(fnmatch.fnmatchcase(case.name, name) for case in cases):
             raise UserError(f"no case is called {name!r}: see mrcbed conform engine --list, or {SHIPPED}")
@@ -74,7 +74,7 @@ def wanted(cases: list[Case], names: tuple[str, ...]) -> list[Case]:
 
 
 def opened(target: str, connect: str | None, fabric: Fabric) -> Target:
-    """A new one for each case. Raises :class:`UserError`."""
+    """Return a new target for each case. Raises :class:`UserError`."""
     if target == "engine" or ":" in target:
         if connect is not None:
             raise UserError(f"--connect is for interfaces, and {target} is none: drop it")
@@ -85,7 +85,7 @@ def opened(target: str, connect: str | None, fabric: Fabric) -> Target:
 
 
 def played(case: Case, target: Target, fabric: Fabric, rtt: int) -> Outcome:
-    """The outcome of a case. A target in Python that raises has failed it; nothing that it does ends the others."""
+    """Play a case. A target in Python that raises has failed it, and ends no other."""
     try:
         return Play(case, target, fabric, rtt).run()
     except (UserError, KeyboardInterrupt):
@@ -97,7 +97,6 @@ def played(case: Case, target: Target, fabric: Fabric, rtt: int) -> Outcome:
 
 
 def show(outcome: Outcome) -> None:
-    """Why a case did not pass, with what was asked and what came side by side."""
     out = terminal.console()
     out.print(f"{outcome.verdict}: {outcome.case.name}: {outcome.case.title} (section {outcome.case.source})", markup=False, soft_wrap=True)
     out.print(f"  {outcome.why}", markup=False, soft_wrap=True)

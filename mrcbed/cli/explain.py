@@ -1,4 +1,4 @@
-"""``mrcbed explain [KEY]``: what a key of a scenario, a fabric file or of results means, and what may stand behind ``--set``."""
+"""``mrcbed explain [KEY]``: what a key of a scenario, a fabric file or of results means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed launch PROGRAM``: a program of the user's own on every host of a fabric, as ranks that talk over MRC or a baseline."""
+"""``mrcbed launch PROGRAM``: a program of the user's own on every host, as ranks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ def command(
 
 
 def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
-    """Refuse what --verbs cannot have. Raises :class:`UserError`."""
     from testbed.emulated.verbs_words import check_words
     from testbed.verbs.build import library
 
@@ -109,7 +108,6 @@ def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
 
 
 def _check_no_verbs(session: Session) -> None:
-    """Refuse faults of verbs without --verbs. Raises :class:`UserError`."""
     kinds = [kind for kind, _, _ in session.faults]
     kinds += [fault.kind for fault in session.scenario.faults] if isinstance(session, Planned) and session.scenario else []
     for kind in kinds:
@@ -118,7 +116,7 @@ def _check_no_verbs(session: Session) -> None:
 
 
 def _timed(text: str, fabric: Fabric) -> tuple[float, str]:
-    """(seconds, command of the prompt) of ``--at``. Raises :class:`UserError`, FabricError."""
+    """Return (seconds, command of the prompt) of ``--at``. Raises :class:`UserError`, FabricError."""
     from mrcbed.prompt.fault_commands import TIMED, FaultCommands
 
     found = re.fullmatch(rf"([0-9]{{1,6}}(?:\.[0-9]{{1,6}})?)s +((?:{'|'.join(TIMED)})(?: .*)?)", text.strip())
@@ -135,9 +133,11 @@ def run(
     cluster: World, program: Program, hosts: list[int], transport: str, faults: Sequence[tuple[float, str]] = (),
     broken: Breaking | None = None, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None,
 ) -> int:  # fmt: skip
-    """Run a program on some hosts of a living cluster to its end; the exit status. ``faults``: (seconds of wall time after the start, a
-    command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``: until a network that re-routes has done so;
-    ``repair_ps``: until the T0 at a dead cable has."""
+    """Run a program on some hosts of a living cluster to its end; return the exit status.
+
+    ``faults``: (seconds of wall time after the start, a command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``:
+    until a network that re-routes has done so; ``repair_ps``: until the T0 at a dead cable has.
+    """
     network = usual(cluster, transport, delay_ps, repair_ps)
     if cluster.name != SIMULATED:
         program = replace(program, faults=cast("Cluster", cluster).injections.socket_for(program.user))
@@ -168,7 +168,7 @@ def run(
 
 
 def _carry_out(cluster: World, line: str) -> None:
-    """Carry out a command of the prompt. Raises what is wrong with it."""
+    """Raise what is wrong with a command of the prompt."""
     from mrcbed.prompt.fault_commands import FaultCommands
 
     commands = FaultCommands.alone(cluster.fabric, terminal.console(stderr=True))

@@ -1,4 +1,4 @@
-"""``mrcbed launch --scenario``: what a launch takes from a scenario file, and the faults of it at their times."""
+"""``mrcbed launch --scenario``: what a launch takes from a scenario file, and its faults."""
 
 from __future__ import annotations
 
@@ -24,14 +24,11 @@ from testbed.session import Session
 from testbed.world import SIMULATED, World
 from topologies.units import NS
 
-JOURNAL = "runner.jsonl"
-"""The journal of a launch, beside the agents' logs: as a run has it."""
+JOURNAL = "runner.jsonl"  # beside the agents' logs, as a run has it
 
 
 @dataclass(frozen=True)
 class Planned(Session):
-    """A session as a scenario has it, with that scenario: of its transports only the one that is used."""
-
     scenario: Scenario | None = None
 
     @property
@@ -43,8 +40,7 @@ class Planned(Session):
 def session_or_scenario(
     name: str, dilation: str, transport: str, world: str, faults: tuple[str, ...], seed: int
 ) -> tuple[Session, str]:  # fmt: skip
-    """As :func:`mrcbed.cli.common.session_of`; with --scenario what is not on the command line is the scenario's. Raises
-    :class:`UserError`, :class:`topologies.FabricError`."""
+    """With --scenario, what is not on the command line is the scenario's. Raises :class:`UserError`, :class:`topologies.FabricError`."""
     context = click.get_current_context()
     file: str | None = context.params["scenario"]
     if file is None:
@@ -65,7 +61,7 @@ def session_or_scenario(
 
 
 def _check(scenario: Scenario, world: str, dilation: float) -> None:
-    """Refuse what a launch cannot have. Raises :class:`UserError`, :class:`topologies.FabricError`."""
+    """Raises :class:`UserError`, :class:`topologies.FabricError` for what a launch cannot have."""
     if scenario.swept:
         raise UserError(f"{scenario.file}: a launch has one setting, and [sweep] makes {len(scenario.swept)}: drop [sweep]")
     for fault in scenario.faults:
@@ -89,8 +85,8 @@ def _check(scenario: Scenario, world: str, dilation: float) -> None:
 
 @contextmanager
 def breaking(cluster: World, session: Planned, logs: Path | None) -> Iterator[Breaking]:
-    """The scenario's faults on a living cluster: those that begin before all are there, the others come when the caller acts; all are taken
-    back at the end. ``logs``: where they are journalled, if anywhere."""
+    """Break a living cluster as the scenario says. Faults that begin before all are there, others come when the caller acts; all are taken
+    back at the end. ``logs``: folder of the journal, or None."""
     assert session.scenario is not None
     with open(logs / JOURNAL if logs is not None else "/dev/null", "w", encoding="utf-8", buffering=1) as file:
         begun = cluster.clock.now()

@@ -1,4 +1,4 @@
-"""``mrcbed lesson [NUMBER] [KEY=ANSWER...]``: the questions of a lesson, and whether answers fit the student's own results."""
+"""``mrcbed lesson [NUMBER] [KEY=ANSWER...]``: a lesson's questions, and the judgement of answers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from testbed.options import argument, option
 if TYPE_CHECKING:
     from scenarios.lessons.question import Lesson, Opened
 
-WIDTH = 96
-"""Columns of a line of prose, for any terminal; the pages of the lessons show the same lines."""
+WIDTH = 96  # columns of prose, for any terminal; the lessons' pages show the same lines
 
 
 @click.command(name="lesson")
@@ -56,7 +55,7 @@ def command(number: int | None, answers: tuple[str, ...], parent: str, show: boo
 
 
 def parse_answers(lesson: Lesson, answers: Sequence[str]) -> dict[str, float | str]:
-    """Answers by key. Raises :class:`UserError` for a key that the lesson does not ask, and for what is no number."""
+    """Raises :class:`UserError` for a key that the lesson does not ask, and for what is no number."""
     given: dict[str, float | str] = {}
     for text in answers:
         key, equals, value = text.partition("=")
@@ -70,7 +69,7 @@ def parse_answers(lesson: Lesson, answers: Sequence[str]) -> dict[str, float | s
 
 
 def judge(lesson: Lesson, given: Mapping[str, float | str], results: Opened) -> dict[str, Any]:
-    """Which answers are right, and of which seeds the results are: with ``--json`` a contract for teachers' scripts."""
+    """Return a contract for teachers' scripts (``--json``)."""
     right = {key: (q := lesson.by_key[key]).is_right(answer, q.answer(results)) for key, answer in given.items()}
     return {"lesson": lesson.number, "questions": len(lesson.questions), "seeds": results.seeds, "given": dict(given), "right": right}
 

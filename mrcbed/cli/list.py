@@ -14,7 +14,6 @@ from testbed.options import argument, option
 
 
 def scenarios() -> dict[str, str]:
-    """The shipped scenarios, by what their files say of themselves."""
     from scenarios.schema.scenario import HERE, named_scenarios
     from topologies.toml_files import read_toml
 
@@ -22,21 +21,19 @@ def scenarios() -> dict[str, str]:
 
 
 def fabrics() -> dict[str, str]:
-    """The named fabrics, by the comment that begins their files."""
     from topologies.fabrics import HERE, named_fabrics
 
     return {name: (HERE / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for name in named_fabrics()}
 
 
 def faults() -> dict[str, str]:
-    """The kinds of the catalogue."""
     from testbed.faults.kinds import KINDS
 
     return {name: f"{kind.doc} (on: {kind.on})" for name, kind in KINDS.items()}
 
 
 def collectives() -> dict[str, str]:
-    """The collectives that agents carry out, by the first sentence of their modules. Compiled modules have none: it is in their source."""
+    """Return first sentences from modules' sources: compiled modules have none."""
     from agents import collectives as package
     from agents.collectives.registry import collectives as kinds
 
@@ -49,7 +46,6 @@ def collectives() -> dict[str, str]:
 
 
 def transports() -> dict[str, str]:
-    """The kinds of transports of scenarios."""
     from scenarios.schema.scenario import TRANSPORTS
 
     return TRANSPORTS

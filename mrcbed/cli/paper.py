@@ -1,4 +1,4 @@
-"""``mrcbed paper [FIG...]``: the MRC paper's figures on this testbed, each claim beside the results."""
+"""``mrcbed paper [FIG...]``: the MRC paper's figures on this testbed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def command(
 
 
 def _concluded_again(selection: list[Any], directory: Path) -> int:
-    """Judge and draw what was run; the exit status."""
     from scenarios.sets.paper import series
 
     status = 0

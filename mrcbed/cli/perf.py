@@ -1,4 +1,4 @@
-"""``mrcbed perf OPERATION``: bandwidth and latency of a fabric, in nccl-tests' and perftest's tables."""
+"""``mrcbed perf OPERATION``: bandwidth and latency of a fabric."""
 
 from __future__ import annotations
 

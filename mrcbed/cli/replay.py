@@ -1,4 +1,4 @@
-"""``mrcbed replay TRACE``: what a training job computes and communicates, from a trace, on a fabric."""
+"""``mrcbed replay TRACE``: a training job's trace on a fabric."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ from testbed.session import Session
 from testbed.world import SIMULATED
 from topologies.units import MAX_TIME, S, parse_duration
 
-BRING_UP_S = 10.0
-"""Bring-up and tear-down of a run [measured]."""
-VIRTUAL_S = 0.7
-"""Seconds of this machine's time for a second in which ranks compute in virtual time [measured]."""
-LONG_S = 10.0
-"""Estimated seconds from which on a simulated replay says how long it takes [ours]."""
+BRING_UP_S = 10.0  # bring-up and tear-down of a run [measured]
+VIRTUAL_S = 0.7  # of this machine, for a second in which ranks compute in virtual time [measured]
+LONG_S = 10.0  # A simulated replay estimated so long says it [ours].
 
 
 @click.command(name="replay")
@@ -153,7 +150,6 @@ def command(
 
 
 def _table(summary: dict[str, object]) -> object:
-    """One row."""
     data = {key: float(value) for key, value in summary.items() if isinstance(value, (int, float))}
     heads = ("transport", "median pass", "slowest", "estimate", "GPU time lost", "wrong")
     row: list[terminal.Cell] = [

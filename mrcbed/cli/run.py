@@ -1,4 +1,4 @@
-"""``mrcbed run SCENARIO``: run a scenario and leave table, plots and data. Reads and validates everything before root is needed."""
+"""``mrcbed run SCENARIO``. Reads and validates everything before root is needed."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def command(
 
 @contextmanager
 def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
-    """A living view of a run. Raises :class:`UserError`."""
+    """Raises :class:`UserError`."""
     from scenarios.show.plots.style import looks as looks_of
     from scenarios.show.replay_page import SIGNS
     from testbed.machine import sandbox

@@ -1,4 +1,4 @@
-"""``mrcbed run --on HOST,HOST``: a scenario whose fabric several machines carry together. Needs no root here: the machines do."""
+"""``mrcbed run --on HOST,HOST``: a scenario on a fabric that several machines carry. Only they need root."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from topologies import FabricError
 
 
 def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: bool, dilation: float | None, **shown: bool) -> int:
-    """The exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together. ``shown``:
-    ``figures``, ``as_json`` and ``everything``.
-
-    Raises :class:`UserError`.
-    """
+    """Return the exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together. ``shown``:
+    ``figures``, ``as_json`` and ``everything``. Raises :class:`UserError`."""
     from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.machines import check_on_machines, run_on_machines
     from scenarios.run.resume import holds_run

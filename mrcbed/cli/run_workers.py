@@ -1,4 +1,4 @@
-"""``mrcbed run --on tls://HOST:PORT``: whole runs on Dask's workers. Needs no root here."""
+"""``mrcbed run --on tls://HOST:PORT``: whole runs on Dask's workers. Only they need root."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from topologies import FabricError
 def run(
     scenario: Scenario, out: str | None, address: str, world: str, *, resume: bool, dilation: float | None, mixed: bool, **shown: bool
 ) -> int:  # fmt: skip
-    """The exit status. ``dilation`` None: the fabric's own, for all machines. ``shown``: ``figures``, ``as_json`` and ``everything``.
-
-    Raises :class:`UserError`.
-    """
+    """As :func:`mrcbed.cli.run_machines.run`; ``dilation`` None: the fabric's own, for all machines."""
     if importlib.util.find_spec("distributed") is None:
-        raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements-sweep.txt (wheel: pip install 'mrcbed[sweep]')")
+        raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements/sweep.txt (wheel: pip install 'mrcbed[sweep]')")
     from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import Runner, RunOptions, results_directory

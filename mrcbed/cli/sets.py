@@ -1,6 +1,6 @@
-"""How commands that run a set of scenarios run each of them: emulated ones in a sandbox of their own. Shared by ``paper`` and ``validate``.
+"""How commands run each scenario of a set: emulated ones in a sandbox of their own.
 
-Code that reads tables runs in a separate process, too: the front process must not load anything with threads before it forks again.
+Code that reads tables runs in a process of its own, too: the front process must not load anything with threads before it forks again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.world import SIMULATED
 
 
 def set_options(items: str, quick: str, seeds: str, data: str) -> Callable[[Any], Any]:
-    """Add the options that both sets have. The command gets ``form``, a :class:`Form`, for ``--quick`` and ``--seeds``.
+    """Add the options of both sets. The command gets ``form`` for ``--quick`` and ``--seeds``.
 
     ``items``: figures, say. ``quick``: what that does. ``seeds``: the usual ones. ``data``: the file that ``--json`` prints.
     """
@@ -53,14 +53,14 @@ def set_options(items: str, quick: str, seeds: str, data: str) -> Callable[[Any]
 
 
 def set_directory(command: str, out: str | None, resume: bool) -> Path:
-    """Where the results of a set go. Raises :class:`UserError`."""
+    """Raises :class:`UserError`."""
     if resume and out is None:
         raise UserError("--resume needs --out DIR, the directory to go on in")
     return Path(out) if out else Path("results") / f"{command}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def show_set(page: Any, directory: Path, results: Any, width: int, as_json: bool, more: Sequence[Any] = ()) -> None:
-    """Write the page of a set and print its table or, ``as_json``, its data. ``more``: lines and tables between table and summary."""
+    """``more``: lines and tables between table and summary."""
     path = page.write_page(directory)
     if as_json:
         click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
@@ -72,7 +72,7 @@ def show_set(page: Any, directory: Path, results: Any, width: int, as_json: bool
 
 
 def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
-    """Run it as :func:`run_one` does, in the part's world; a simulated one on all cores."""
+    """A simulated part runs on all cores."""
     from scenarios.run.processes import cores
 
     if part.simulated(scenario):
@@ -81,7 +81,7 @@ def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
 
 
 def run_stamped(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
-    """The same, and a note of which code the runs are."""
+    """As :func:`run_part`, with a note of the runs' code."""
     from scenarios.sets import provenance
 
     provenance.begin(part, scenario, directory)
@@ -89,7 +89,7 @@ def run_stamped(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
 
 
 def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True, jobs: int = 1) -> int:
-    """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
+    """Return the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
     from testbed.machine import sandbox
 
     def work() -> int:
@@ -111,7 +111,6 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
 
 
 def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
-    """The same, in a sandbox where that is possible."""
     from testbed.machine import sandbox
 
     def apart(item: Any, out: Path) -> None:
@@ -128,8 +127,7 @@ def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path]
 
 
 def show_list(items: Sequence[Any], form: Form, heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
-    """Print the items of a command's set and how long they take. ``heads``: headings of the items and of what they run; ``scenarios``:
-    those of an item."""
+    """``heads``: headings of items and of what they run; ``scenarios``: those of an item."""
     from scenarios.sets import estimate
 
     rows: list[list[terminal.Cell] | None] = []
@@ -147,5 +145,4 @@ def show_list(items: Sequence[Any], form: Form, heads: tuple[str, str], scenario
 
 
 def tell(line: str) -> None:
-    """Print a line on stderr, at once."""
     print(line, file=sys.stderr, flush=True)

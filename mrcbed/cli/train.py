@@ -1,4 +1,4 @@
-"""``mrcbed train``: ``mrcbed run`` of the scenario train, a small GPT that trains through failures under MRC and what people run today."""
+"""``mrcbed train``: ``mrcbed run`` of the scenario train."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from testbed.options import option
 from testbed.world import SIMULATED
 from topologies import load_fabric
 
-WHEN = (0.15, 0.4, 0.6, 0.8)
-"""Share of the steps at which each fault of the scenario begins [ours]."""
+WHEN = (0.15, 0.4, 0.6, 0.8)  # of the steps, where each fault of the scenario begins [ours]
 
 
 @click.command(name="train")

@@ -1,4 +1,4 @@
-"""``mrcbed up --on``: a fabric on several machines, and a prompt on it. Needs no root here: the machines do."""
+"""``mrcbed up --on``: a fabric on several machines, and a prompt on it. Only they need root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topologies import Fabric
 
 
 def run(fabric: Fabric, dilation: float, transport: str, seed: int, on: str, reach: str) -> int:
-    """The exit status. Raises :class:`testbed.errors.UserError`."""
+    """Raises :class:`testbed.errors.UserError`."""
     from mrcbed.cli.common import ProgressBar
     from mrcbed.prompt.machines import MachinesPrompt
     from scenarios.run.manifest import version

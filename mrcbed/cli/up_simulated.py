@@ -1,4 +1,4 @@
-"""``mrcbed up --world simulated --view``: an all-reduce without end in virtual time, at the pace of an emulated one. Needs no root."""
+"""``mrcbed up --world simulated --view``: an all-reduce without end, at the pace of an emulated one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from testbed.reconvergence import usual
 from testbed.session import Session
 from testbed.simulated.cluster import SimulatedCluster
 
-SLICE_NS = 50 * 10**6
-"""ns of this machine between two looks at the view's commands [ours]."""
+SLICE_NS = 50 * 10**6  # between two looks at the view's commands, ns of this machine [ours]
 STEPS = 100_000
 BYTES = 1 << 20
 COLLECTIVE = "ring-allreduce"
 
 
 def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
-    """Run it until Ctrl-C or SIGTERM; the exit status. It goes at most as fast as an emulated fabric.
-
-    ``page``: its port, and whether it may command. ``out``: where to keep what it showed."""
+    """Return the exit status after Ctrl-C or SIGTERM. ``page``: its port, and whether it may command. ``out``: where to keep what it
+    showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     fabric, transport, seed = session.fabric, session.transport, session.seed
     hosts = list(range(fabric.host_count))

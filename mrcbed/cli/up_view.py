@@ -1,4 +1,4 @@
-"""The record of a fabric that is up, its living view, and what is kept of it afterwards."""
+"""Keeps the record of a fabric that is up, and its living view."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from testbed.world import World
 
 @contextmanager
 def record_folder(out: str | None, transport: str, directory: str | None = None) -> Iterator[tuple[Path, Path]]:
-    """(results directory, where the agents log). With ``out`` it is kept, with a replay of what was seen; else it is a temporary one in
-    ``directory``. Raises :class:`testbed.errors.UserError`."""
+    """Yield (results directory, where the agents log). With ``out`` it is kept, with a replay; else it is temporary in ``directory``.
+    Raises :class:`testbed.errors.UserError`."""
     if out is not None:
         root = results_directory("up", out, False)
         logs = root / "raw" / transport
@@ -41,7 +41,7 @@ def record_folder(out: str | None, transport: str, directory: str | None = None)
 
 
 class ViewOfUp:
-    """``folder``: of :func:`record_folder`. ``url``: where the page is. Raises :class:`testbed.errors.UserError`."""
+    """``folder``: of :func:`record_folder`. ``url``: of the page. Raises :class:`testbed.errors.UserError`."""
 
     def __init__(self, world: World, transport: str, seed: int, folder: tuple[Path, Path], port: int, control: bool) -> None:
         root, logs = folder

@@ -60,7 +60,6 @@ def command(
 
 
 def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
-    """Conclude and show the cases that were run, in whatever worlds; the exit status."""
     from scenarios.sets.validation import concluding
 
     form = concluding.read_form(directory)
@@ -74,7 +73,6 @@ def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
 
 
 def _show(directory: Path, ids: list[str], as_json: bool) -> int:
-    """Show what is concluded; the exit status for these cases."""
     from scenarios.sets.validation import page
     from scenarios.sets.validation.concluding import concluded, exit_status
 

@@ -1,1 +1,1 @@
-"""Bandwidth and latency in the tables that people know: nccl-tests' and perftest's (docs/how/jobs.md)."""
+"""nccl-tests' and perftest's tables of bandwidth and latency (docs/how/jobs.md)."""

@@ -1,4 +1,4 @@
-"""Runs a collective or a flow on a living cluster of either world and returns the times of its steps. Used by the prompt and by perf."""
+"""Runs a collective or a flow on a living cluster and returns the times of its steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from testbed.machine.slowness import patient
 from testbed.reconvergence import Reconvergence
 from testbed.world import World
 
-PATIENCE_S = 60
-"""How long a machine may take for a step; after it the collective is given up [ours]."""
+PATIENCE_S = 60  # of a machine's step, after which the collective is given up [ours]
 
 
 class Failed(UserError):
-    """A measurement that has not come to its end. ``lost``: because of what the text says; else its time was over. ``figures``: of what
-    was measured before, by ``perf``."""
+    """``lost``: because of what the text says; else its time was over. ``figures``: what ``perf`` measured before."""
 
     status = 1
 
@@ -31,14 +29,12 @@ class Failed(UserError):
 
 
 class Stopped(Failed):
-    """A measurement that Ctrl-C or SIGTERM stopped."""
-
     status = 130
 
 
 @dataclass
 class Measured:
-    """``spans``: how long every step took, by rank. ``flows``: the note of each flow at its end."""
+    """``spans``: of every step, by rank. ``flows``: each flow's note at its end."""
 
     spans: dict[int, dict[int, int]] = field(default_factory=dict)
     flows: list[Note] = field(default_factory=list)
@@ -54,7 +50,7 @@ def measure(
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
-    """Start what is connected (``start``: the arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
+    """Start what is connected (``start``: arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
 
     ``network``: what re-routes meanwhile. ``on_step`` is called for each step of each rank, ``say`` with lines for people. Raises
     :class:`Failed`.
@@ -105,7 +101,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Steps:
-    """A collective of "size" ``size`` bytes, ``warmup`` and then ``steps`` times."""
+    """``size`` as nccl-tests has it; ``warmup`` steps come before ``steps``."""
 
     kind: str
     size: int
@@ -125,7 +121,6 @@ def collective_times(
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
-    """The spans are those of the measured steps, without the warm-up."""
     connect([world.agents[host] for host in hosts], list(hosts), work.kind, work.qps, work.slices)
     start = {"collective": work.kind, "message_bytes": work.size, "dtype": work.dtype, "steps": work.steps, "warmup": work.warmup}
     measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, network, on_step, say)
@@ -136,7 +131,7 @@ def collective_times(
 def flow_times(
     world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, network: Reconvergence | None, qps: int = 1
 ) -> Measured:  # fmt: skip
-    """``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
+    """Send from the first host to the second, ``outstanding`` WRITEs at once."""
     flows: list[FlowTable] = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
     connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
     start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}

@@ -1,4 +1,4 @@
-"""``perf``'s options, of nccl-tests and perftest, for the command line and the prompt."""
+"""``perf``'s options, of nccl-tests and perftest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Size(click.ParamType[int]):
 
 
 class _Same(Option):
-    """An option of nccl-tests or perftest whose only value that means something here is what is done anyway. Not in the help."""
+    """An option whose only sensible value here is what is done anyway. Not in the help."""
 
     def __init__(self, names: list[str], only: tuple[str, ...], why: str) -> None:
         super().__init__([*names, f"same_{names[0].strip('-')}"], hidden=True, expose_value=False, callback=self.check, metavar="N")
@@ -86,7 +86,7 @@ ELSEWHERE = {
     "-O": "all NIC ports of a host are used",
     "-S": "drop it",
 }  # fmt: skip
-"""What options of those programs are here, where ours of that letter, or none, is another. For the end of a refusal."""
+"""Ends a refusal: what those programs' options are here, where ours of that letter, or none, is another."""
 _LONG = {
     "--duration": "-D", "--cq-mod": "-Q", "--post_list": "-l", "--bidirectional": "-b", "--ib-dev": "-d", "--noPeak": "-N",
     "--connection": "-c", "--out_json": "-J", "--output_file": "-J", "--local_register": "-R", "--rdma_cm": "-R",
@@ -94,7 +94,7 @@ _LONG = {
 
 
 class Measurement(click.Command):
-    """A command with these options. What it refuses ends in what that option of nccl-tests or perftest is here."""
+    """What it refuses ends in what that option of nccl-tests or perftest is here."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -119,7 +119,7 @@ class Measurement(click.Command):
 
 
 def request_of(operation: str, given: dict[str, Any], seed: int) -> Request:
-    """A request from the options' values. Raises :class:`UserError`."""
+    """Raises :class:`UserError`."""
     operation = operation_of(operation)
     values = dict(given)
     only, every, pair, dtype = (values.pop(name) for name in ("only", "every", "pair", "dtype"))
@@ -142,7 +142,7 @@ def request_of(operation: str, given: dict[str, Any], seed: int) -> Request:
 
 
 def parse_line(words: list[str]) -> Request:
-    """``all_reduce -b 8K -e 1M``, as typed at the prompt. Raises :class:`UserError`."""
+    """Parse ``all_reduce -b 8K -e 1M``. Raises :class:`UserError`."""
     if not words:
         raise UserError(f"usage: perf OPERATION [OPTIONS]; there are {', '.join(OPERATIONS)}")
     command = Measurement("perf", params=list(OPTIONS), add_help_option=False)

@@ -1,4 +1,4 @@
-"""``perf`` on a living cluster: which operation, which sizes, one row after the other. For the command line and the prompt."""
+"""Runs ``perf`` on a living cluster: one row per size."""
 
 from __future__ import annotations
 
@@ -26,25 +26,21 @@ COLLECTIVES = {
     "all_reduce": "ring-allreduce", "reduce_scatter": "reduce-scatter", "all_gather": "all-gather", "all_to_all": "all-to-all",
     "send_recv": "send-recv",
 }  # fmt: skip
-"""nccl-tests' programs, and what they are here."""
 OPERATIONS = (*COLLECTIVES, "write_bw", "write_lat")
 SLICES = 4
 DEPTH = 16
-"""WRITEs under way at once; perftest's default is 128 on a NIC, here so many fill the largest BDP [ours]."""
-STEP = 1 << 20
-"""nccl-tests' default of -i, bytes, which holds where -f is 1."""
+"""Perftest's default is 128 on a NIC, here so many fill the largest BDP [ours]."""
+STEP = 1 << 20  # nccl-tests' default of -i, bytes, where -f is 1
 VECTOR = 16
-"""Bytes that nccl-tests rounds each rank's part down to, but in all_reduce and sendrecv (src/*.cu, GetCollByteCount)."""
-SLACK = 0.02
-"""How far a figure may be beyond what the line carries: the emulated world's timers [ours]."""
+"""nccl-tests rounds each rank's part down to so many bytes, except in all_reduce and sendrecv (src/*.cu, GetCollByteCount)."""
+SLACK = 0.02  # How far a figure may exceed what the line carries: emulated timers [ours].
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMG]?)(?:i?B)?", re.IGNORECASE)
 _TIMES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 TYPES = {"float": "float32", "int": "int32"}
-"""Other names of types, nccl-tests' among them."""
 
 
 def size_of(text: str) -> int:
-    """``8``, ``32K``, ``1.5M``, ``1MB``, as nccl-tests' parsesize() reads them: powers of 1,024. Raises :class:`UserError`."""
+    """Read ``8``, ``32K``, ``1.5M``, ``1MB`` as nccl-tests' parsesize(): powers of 1,024. Raises :class:`UserError`."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise UserError(f"size {text!r}: write it like 8, 32K or 1M")
@@ -52,13 +48,12 @@ def size_of(text: str) -> int:
 
 
 def shown_size(size: int) -> str:
-    """``64M``, or bytes where it is no whole number of anything larger."""
     unit = next((unit for unit in "GMK" if size and size % _TIMES[unit] == 0), "")
     return f"{size // _TIMES[unit]}{unit}"
 
 
 def operation_of(name: str) -> str:
-    """An operation by its name here, in nccl-tests (``alltoall_perf``) or in perftest (``ib_write_bw``). Raises :class:`UserError`."""
+    """``name``: ours, nccl-tests' (``alltoall_perf``) or perftest's (``ib_write_bw``). Raises :class:`UserError`."""
     bare = re.sub(r"^(ib|raw_ethernet)_|_perf$", "", PurePath(name).name.lower().replace("-", "_"))
     found = {known.replace("_", ""): known for known in OPERATIONS}.get(bare.replace("_", ""))
     if found is None:
@@ -68,7 +63,7 @@ def operation_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure. Sizes in bytes; ``None`` where the operation's default holds."""
+    """Sizes in bytes; ``None``: the operation's default."""
 
     operation: str
     least: int | None = None
@@ -90,24 +85,23 @@ class Request:
 
     @property
     def collective(self) -> str:
-        """What it is here; empty for a flow's bandwidth or latency."""
+        """Empty for a flow's bandwidth or latency."""
         return f"{self.algorithm}-allreduce" if self.operation == "all_reduce" else COLLECTIVES.get(self.operation, "")
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the most, as asked."""
         default = {"write_bw": (1 << 12, 1 << 20), "write_lat": (8, 1 << 16)}.get(self.operation, (1 << 13, 1 << 20))
         least = default[0] if self.least is None else self.least
         return least, (max(default[1], least) if self.least is None else least) if self.most is None else self.most
 
     @property
     def step(self) -> tuple[int, bool]:
-        """The step from a size to the next: a factor (True) or bytes. As in nccl-tests, a factor above 1 goes before an increment."""
+        """From a size to the next: (factor, True) or (bytes, False). As in nccl-tests, a factor above 1 goes before an increment."""
         factor = self.factor if self.factor is not None else 4 if self.increment is None else 1
         return (factor, True) if factor > 1 else (STEP if self.increment is None else self.increment, False)
 
     def sizes(self) -> list[int]:
-        """List the sizes from the least to the most. Raises :class:`UserError`."""
+        """Raises :class:`UserError`."""
         least, most = self.ends
         step, is_factor = self.step
         if not 1 <= least <= most:
@@ -122,11 +116,10 @@ class Request:
         return sizes
 
     def count(self) -> int:
-        """Iterations of a size."""
         return self.iterations if self.iterations is not None else {"write_bw": 100, "write_lat": 50}.get(self.operation, 5)
 
     def row(self, size: int, ranks: int) -> tuple[int, int, int]:
-        """Bytes and elements of the row for a size, rounded as nccl-tests does, and the slices of each part of it here."""
+        """Return bytes and elements of a row, rounded as nccl-tests does, and the slices of each part."""
         item = DTYPES[self.dtype].itemsize
         count, parts = size // item, find(self.collective).parts(ranks)
         if self.operation not in ("all_reduce", "send_recv"):
@@ -135,7 +128,7 @@ class Request:
         return shown, count, next((k for k in (SLICES, 2) if shown >= parts * k * item), 1)
 
     def carried(self, size: int, ranks: int) -> int:
-        """Bytes that travel as a size: whole words, and for a collective equal slices of equal parts."""
+        """Return bytes that travel: whole words, and equal slices of equal parts."""
         if not self.collective:
             return max(1, -(-size // WORD)) * WORD
         shown, _, slices = self.row(size, ranks)
@@ -143,7 +136,6 @@ class Request:
         return -(-shown // unit) * unit
 
     def largest(self, ranks: int) -> int:
-        """The largest size that a host's memory holds."""
         if not self.collective:
             return ARENA // 2 // self.depth // WORD * WORD if self.operation == "write_bw" else ARENA // 4
         unit = find(self.collective).parts(ranks) * SLICES * DTYPES[self.dtype].itemsize
@@ -151,7 +143,7 @@ class Request:
 
 
 def check_request(request: Request, fabric: Fabric) -> list[int]:
-    """Refuse what cannot be measured on this fabric, before anything is built; the hosts in rank order. Raises :class:`UserError`."""
+    """Return the hosts in rank order. Raises :class:`UserError` for what this fabric cannot measure, before anything is built."""
     if request.operation not in OPERATIONS:
         raise UserError(f"no operation {request.operation!r}: {there_are(request.operation, OPERATIONS)}")
     if request.dtype not in DTYPES:
@@ -183,9 +175,11 @@ def perf(
     world: World, request: Request, transport: str, line: Callable[[str], None], say: Callable[[str], None],
     on_row: Callable[[], None] = lambda: None,
 ) -> dict[str, object]:  # fmt: skip
-    """Measure and print line by line; returns the figures, ``wrong`` among them. ``say``: news for people. ``on_row``: called after each.
-    Raises :class:`UserError`, and :class:`mrcbed.perf.measure.Failed` with the figures of the rows before. The table ends with its footer
-    in any case."""
+    """Measure and print line by line; return the figures, ``wrong`` among them. The table ends with its footer in any case.
+
+    ``say``: news for people. ``on_row``: called after each row. Raises :class:`UserError`, and :class:`mrcbed.perf.measure.Failed` with the
+    figures of the rows before.
+    """
     fabric = world.fabric
     hosts = check_request(request, fabric)
     network = usual(world, transport)
@@ -223,7 +217,6 @@ def perf(
 def _table(
     request: Request, fabric: Fabric, hosts: list[int], transport: str, world: str
 ) -> tuple[list[str], Callable[[Any], str]]:  # fmt: skip
-    """What stands above the rows, and how a row is written."""
     if request.collective:
         (least, most), (step, is_factor) = request.ends, request.step
         flags = {
@@ -240,7 +233,6 @@ def _table(
 def _measured(
     world: World, request: Request, hosts: list[int], network: Reconvergence | None, size: int, say: Callable[[str], None]
 ) -> tuple[tables.Row | tables.Bandwidth | tables.Latency, int]:
-    """The row of a size, and how many of its elements were wrong."""
     if request.operation == "write_bw":
         return _bandwidth(world, request, hosts, network, size)
     if request.operation == "write_lat":
@@ -291,11 +283,11 @@ def _latency(
 
 
 def _line(fabric: Fabric) -> float:
-    """Payload that all NIC ports of a host carry, bytes/s."""
+    """Payload of a host's ports, bytes/s."""
     return fabric.host_rate * fabric.payload_share / 8
 
 
 def _possible(what: str, value: float, most: float) -> None:
-    """Raises RuntimeError, an internal error, for a figure that cannot be."""
+    """Raise RuntimeError, an internal error, for a figure that cannot be."""
     if value > most * (1 + SLACK):
         raise RuntimeError(f"{what} is {value:g}, more than {most:g}, which is impossible")

@@ -1,7 +1,7 @@
-"""The tables of nccl-tests and perftest: what they print, from what was measured here.
+"""Writes the tables of nccl-tests and perftest.
 
-Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Times
-and rates are the network's.
+Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Times and
+rates are the network's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Block:
-    """One half of a row: time in us, rates in GB/s (10^9 bytes), elements that were wrong (None: not compared)."""
+    """Half of a row: time in us, rates in GB/s (10^9 bytes), wrong elements (None: not compared)."""
 
     time_us: float
     algbw: float
@@ -42,13 +42,12 @@ class Row:
 
 
 def block(size: int, time_us: float, factor: float, wrong: int | None) -> Block:
-    """Rates of a collective of ``size`` bytes; ``factor``: busbw / algbw."""
+    """``factor``: busbw / algbw."""
     rate = size / time_us / 1e3 if time_us > 0 else 0.0
     return Block(time_us, rate, rate * factor, wrong)
 
 
 def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, object], transport: str, world: str) -> list[str]:
-    """Everything above the rows."""
     lines = [
         f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world",
         "# times and rates are the network's; buffers of a NIC are the same in place and out of place: both columns are one operation",
@@ -72,14 +71,13 @@ def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, 
 
 
 def _time(us: float) -> str:
-    """Seven characters, as nccl-tests fits them: fewer digits behind the point for longer times."""
+    """Write seven characters, as nccl-tests does."""
     if us >= 10_000:
         return f"{us:7.0f}"
     return f"{us:7.1f}" if us >= 100 else f"{us:7.2f}"
 
 
 def nccl_row(row: Row) -> str:
-    """One line."""
     line = f"{row.size:12d}  {row.count:12d}  {row.type:>8s}  {row.redop:>6s}  {row.root:6d}"
     for half in (row.out_of_place, row.in_place):
         wrong = f"{'N/A':>6s}" if half.wrong is None else f"{float(half.wrong):6g}"
@@ -88,7 +86,6 @@ def nccl_row(row: Row) -> str:
 
 
 def nccl_foot(rows: Sequence[Row]) -> list[str]:
-    """Everything below the rows."""
     wrong = sum(half.wrong or 0 for row in rows for half in (row.out_of_place, row.in_place))
     mean = statistics.fmean(half.busbw for row in rows for half in (row.out_of_place, row.in_place)) if rows else 0.0
     return [f"# {'Out of bounds values':<20s} : {wrong} {'FAILED' if wrong else 'OK'}", f"# {'Avg bus bandwidth':<20s} : {mean:g} ", "#"]
@@ -99,7 +96,7 @@ def nccl_foot(rows: Sequence[Row]) -> list[str]:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes per second of payload; messages per second."""
+    """Payload bytes and messages per second."""
 
     size: int
     iterations: int
@@ -127,7 +124,7 @@ class Latency:
 
 
 def latency(size: int, round_trips_us: Sequence[float]) -> Latency:
-    """Compute latencies, halves of the round trips; typical is the median, percentiles are the value that so many are not above."""
+    """Return the median as typical; percentiles are the value that so many are not above."""
     half = sorted(value / 2 for value in round_trips_us)
 
     def at(share: float) -> float:
@@ -141,7 +138,7 @@ def latency(size: int, round_trips_us: Sequence[float]) -> Latency:
 def perftest_head(
     title: str, fabric: Fabric, pair: Sequence[int], qps: int, depth: int, transport: str, world: str, gbits: bool
 ) -> list[str]:  # fmt: skip
-    """Everything above the rows. ``title``: "Write BW" or "Write Latency"."""
+    """``title``: "Write BW" or "Write Latency"."""
     unit = "Gb/sec" if gbits else "MiB/sec"
     if "Latency" in title:
         heads = (
@@ -165,14 +162,12 @@ def perftest_head(
 
 
 def bandwidth_row(row: Bandwidth, gbits: bool) -> str:
-    """One line."""
     unit = 1e9 / 8 if gbits else MIB
     peak, average = row.peak / unit, row.average / unit
     return f" {row.size:<7d}    {row.iterations:<10d}       {peak:<7.2f}            {average:<7.2f}\t\t   {row.rate / 1e6:<7.6f}"
 
 
 def latency_row(row: Latency) -> str:
-    """One line."""
     return (
         f" {row.size:<7d} {row.iterations:<10d}     {row.t_min:<7.2f}        {row.t_max:<7.2f}      {row.typical:<7.2f}  \t       "
         f"{row.average:<7.2f}     \t{row.stdev:<7.2f}\t\t{row.p99:<7.2f} \t\t{row.p999:<7.2f}"

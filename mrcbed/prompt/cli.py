@@ -1,7 +1,7 @@
-"""The prompt of ``mrcbed up``: Mininet's own, with commands for links, paths, EV states and collectives added.
+"""The prompt of ``mrcbed up``: Mininet's own, with commands for links, paths, EV states and collectives.
 
-Mininet's words keep working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0 down``, ``py``...) but for those that cannot
-(testbed/emulated/prompt.py). A command never raises: what is wrong is one line.
+Mininet's words keep working (``h0 ping h5``, ``link h0 p0-t0-0 down``, ``py``...) but for those that cannot (testbed/emulated/prompt.py). A
+command never raises: what is wrong is one line.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ _FIRST = "start a collective first, with allreduce"
 
 
 def sid_text(sid: int) -> str:
-    """A uSID as people read it."""
     plane, tier, index = usid_fields(sid)
     return f"{sid:04x}={'d' if tier == 3 else f'p{plane}-t{tier - 1}-'}{index}"
 
 
 def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
-    """``plane:uplink``, ``plane`` alone, or the number. Raises :class:`FabricError`."""
+    """Parse ``plane:uplink``, a plane, or a number. Raises :class:`FabricError`."""
     try:
         if not re.fullmatch(r"[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}|0x[0-9a-fA-F]{1,8}", word):
             raise ValueError
@@ -131,7 +130,6 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, VerbsCo
             raise UserError(f"{words[0]} is not denied: `denied` shows what is")
 
     def complete_allow(self, word: str, *_: Any) -> list[str]:
-        """What is denied."""
         return [d["entry"] for d in self.cluster.denied() if d["entry"].startswith(word)]
 
     def do_denied(self, line: str) -> None:
@@ -196,7 +194,6 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, VerbsCo
         self.console.print(terminal.table(heads, cells, names=("peer", "EV", "state", "in use")))
 
     def _paths(self, host: str) -> list[dict[str, Any]]:
-        """What a host's queue pairs hold of their EVs."""
         rows: list[dict[str, Any]] = self.cluster.agents[self.fabric.host_number(host)].call("paths")
         return rows
 
@@ -276,7 +273,6 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, VerbsCo
         run(self.cluster, self.console, "collective", kind_of(words[0]), words[1:], self.transport)
 
     def complete_collective(self, word: str, *_: Any) -> list[str]:
-        """Names."""
         return [name for name in collectives() if name.startswith(word)]
 
     def do_allreduce(self, line: str) -> None:

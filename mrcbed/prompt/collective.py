@@ -1,4 +1,4 @@
-"""The prompt's ``collective`` and ``allreduce``: options, the run over all hosts, and one line of figures."""
+"""The prompt's ``collective`` and ``allreduce``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = ("steps", "bytes", "qps", "slices")
 
 
 def kind_of(name: str) -> type[Collective]:
-    """A collective by name. Raises :class:`UserError` naming all that there are."""
+    """Raises :class:`UserError` naming all collectives."""
     kinds = collectives()
     if name not in kinds:
         raise UserError(f"no collective {name!r}: there are {', '.join(kinds)}")
@@ -33,7 +33,7 @@ def kind_of(name: str) -> type[Collective]:
 
 
 def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[int, int, int, int]]:
-    """All options, and steps, bytes, qps and slices as numbers. Raises :class:`UserError`."""
+    """Return options, and steps, bytes, qps and slices as numbers. Raises :class:`UserError`."""
     options = dict(DEFAULTS)
     for word in words:
         key, _, value = word.partition("=")
@@ -50,7 +50,7 @@ def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[in
 
 
 def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str], transport: str = "mrc") -> None:
-    """Run a collective over all hosts of a living cluster and print its figures. Raises :class:`UserError`, also on Ctrl-C."""
+    """Raises :class:`UserError`, also on Ctrl-C."""
     options, (steps, size, qps, slices) = options_of(command, words)
     hosts = place_ranks(cluster.fabric, options["placement"])
     n = len(hosts)

@@ -1,4 +1,4 @@
-"""The prompt's ``break`` and ``mend``, and ``fault``, ``faults`` and ``heal``: the whole catalogue, by hand."""
+"""The prompt's ``break``, ``mend``, ``fault``, ``faults`` and ``heal``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from topologies.clos import Fabric
 from topologies.units import NS
 
 USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
-TIMED = ("break", "mend", "fault", "heal")
-"""Commands that may be carried out at a time (mrcbed launch --at)."""
+TIMED = ("break", "mend", "fault", "heal")  # can be carried out at a time (mrcbed launch --at)
 
 
 class FaultCommands:
@@ -30,13 +29,13 @@ class FaultCommands:
 
     @staticmethod
     def alone(fabric: Fabric, console: Console) -> FaultCommands:
-        """Make the commands without a prompt. They need a ``cluster`` before one is carried out."""
+        """Return commands that need a ``cluster`` before one is carried out."""
         commands = FaultCommands()
         commands.fabric, commands.console = fabric, console
         return commands
 
     def check(self, line: str) -> None:
-        """Raise what is wrong with one of :data:`TIMED` as far as the fabric alone shows it; nothing happens."""
+        """Raise what is wrong with one of :data:`TIMED` as far as the fabric alone shows it."""
         match words_of(line):
             case ["fault", *words]:
                 resolve(self.fabric, *read_words(words, USAGE), 0)
@@ -44,7 +43,7 @@ class FaultCommands:
                 self._named(name, words)
 
     def carry_out(self, line: str) -> None:
-        """Carry out one of :data:`TIMED`. Raises what is wrong with it."""
+        """Carry out one of :data:`TIMED`; raise what is wrong with it."""
         name, _, rest = line.partition(" ")
         getattr(self, f"do_{name}")(rest)
 
@@ -70,7 +69,7 @@ class FaultCommands:
                 self.cluster.set_link(name, up)
 
     def _named(self, command: str, words: list[str]) -> list[str]:
-        """Names of the switches and cables that a command names. Raises :class:`UserError`, FabricError."""
+        """Return switches and cables. Raises :class:`UserError`, FabricError."""
         if not words:
             raise UserError(f"usage: {command} LINK or SWITCH, like p0-t0-0:p0-t1-2 or p0-t1-2")
         for word in words:
@@ -119,7 +118,8 @@ class FaultCommands:
             self.cluster.clear(int(word))
 
     def complete_fault(self, text: str, line: str, _begin: int, end: int) -> list[str]:
-        """Kinds, then what the kind may be on, then its keys. The shell's word is longer than ``text`` where it holds a hyphen or colon."""
+        """Complete kinds, then what the kind may be on, then its keys. The shell's word is longer than ``text`` where it holds a hyphen or
+        colon."""
         words = line[:end].split(" ")[1:]
         words = [word for word in words[:-1] if word] + words[-1:]
         if len(words) <= 1:
@@ -136,11 +136,9 @@ class FaultCommands:
         return [choice[len(word) - len(text) :] for choice in choices if choice.startswith(word)]
 
     def complete_heal(self, text: str, *_: Any) -> list[str]:
-        """Numbers."""
         return [str(fault.number) for fault in self.cluster.faults() if str(fault.number).startswith(text)]
 
     def _places(self, sort: str) -> list[str]:
-        """Names of a sort of thing, as the catalogue has it."""
         fabric = self.fabric
         names = {
             "link": list(fabric.links_by_name),
@@ -164,7 +162,6 @@ class FaultCommands:
         return terminal.table(heads, rows, words=heads[1:])
 
     def help_fault(self) -> None:
-        """The usage, what each key means, and the catalogue."""
         self.console.print(USAGE)
         for name, key in KEYS.items():
             self.console.print(f"  {name}: {key.doc}")

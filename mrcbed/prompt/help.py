@@ -1,4 +1,4 @@
-"""The prompt's ``help``: every command by purpose, one line each, from its own docstring: ``usage: what it does``, then details."""
+"""The prompt's ``help``, from commands' docstrings: ``usage: what it does``, then details."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ MININET = {
     "noecho": "noecho NODE COMMAND...: run a program that echoes what is typed itself",
     "exit": "exit: end the prompt and the fabric; so does Ctrl-D",
     "quit": "quit: the same as exit",
-}
-"""Docstrings for commands that are Mininet's."""
+}  # of commands that are Mininet's
 PROGRAMS = "NODE COMMAND... runs a program in a host or switch, like h0 ping h3. Ctrl-C ends a command. help COMMAND explains one."
 
 
 class HelpCommands(FabricPrompt):
-    """Part of the prompt."""
-
     def do_help(self, line: str) -> None:
         """help [COMMAND]: list all commands, or explain one"""
         name = line.strip()
@@ -54,7 +51,6 @@ class HelpCommands(FabricPrompt):
             self.console.print(self._doc(name))
 
     def complete_help(self, word: str, *_: object) -> list[str]:
-        """Names."""
         return [name for names in GROUPS.values() for name in names if name.startswith(word)]
 
     def _doc(self, name: str) -> str:

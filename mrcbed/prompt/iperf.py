@@ -1,4 +1,4 @@
-"""The prompt's ``iperf3``: iperf3 between two hosts, on the kernel's usual path or on a chosen one. Takes the place of Mininet's."""
+"""The prompt's ``iperf3``, on the kernel's usual path or on a chosen one, in place of Mininet's ``iperf``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from topologies.paths import path_evs
 from topologies.units import parse_rate
 
 USAGE = "iperf3 [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]"
-NUMBER = 0xFFFF
-"""Number of the prompt's own flow: one at a time, and no scenario has so many."""
+NUMBER = 0xFFFF  # flow number of the prompt: one at a time, and no scenario has so many
 
 
 @click.command(add_help_option=False)
@@ -82,7 +81,7 @@ class IperfCommands:
         self.console.print(f"{head}: {', '.join(parts)}")
 
     def _stream(self, line: str) -> Stream:
-        """Parse the line. Raises :class:`UserError` and FabricError."""
+        """Raises :class:`UserError` and FabricError."""
         fabric = self.cluster.fabric
         try:
             options = _arguments.make_context("iperf3", line.split()).params

@@ -1,6 +1,6 @@
-"""The prompt of ``mrcbed up --on``: the same commands, on a fabric that several machines carry.
+"""The prompt of ``mrcbed up --on``: the same commands, on a fabric of several machines.
 
-Mininet's own commands that need a shell or an interface at hand are refused; a command for a host runs on that host's machine, and prints
+Mininet's own commands that need a shell or an interface at hand are refused. A command for a host runs on that host's machine, and prints
 when it has ended.
 """
 
@@ -24,21 +24,16 @@ PING_S = 2.0
 
 
 class RemoteNode:
-    """A host or switch on another machine, as far as Mininet's prompt asks for it."""
-
     waiting = False
 
     def __init__(self, name: str, address: str = "") -> None:
         self.name, self.address = name, address
 
     def defaultIntf(self) -> Any:
-        """Mininet asks it for the node's address."""
         return SimpleNamespace(updateIP=lambda: self.address)
 
 
 class RemoteNet(dict[str, RemoteNode]):
-    """Nodes by name, and Mininet's ``pingAll``."""
-
     def __init__(self, world: Machines) -> None:
         fabric = world.fabric
         self.world = world
@@ -49,7 +44,7 @@ class RemoteNet(dict[str, RemoteNode]):
     switches_are = "eBPF programs"
 
     def pingAll(self, timeout: str = "") -> float:
-        """Ping between all hosts; the share lost, percent. Prints as Mininet does."""
+        """Return the share lost, percent. Prints as Mininet does."""
         say("*** Ping: testing ping reachability\n")
         lost = sent = 0
         for src in range(len(self.hosts)):
@@ -82,7 +77,7 @@ class MachinesPrompt(Prompt):
         super().__init__(cluster, console, transport, **kwargs)
 
     def default(self, line: str) -> None:
-        """``HOST COMMAND...``: run it there, host names in it replaced by addresses; anything else is no command."""
+        """Run ``HOST COMMAND...`` there, host names in it replaced by addresses; anything else is no command."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])

@@ -1,4 +1,4 @@
-"""The prompt's ``mapper``: agents probe, each reports its own findings, and these are combined link by link."""
+"""The prompt's ``mapper``: agents probe, and their findings are combined link by link."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ class MapperCommands:
             raise UserError(f"usage: {USAGE}")
 
     def complete_mapper(self, word: str, *_: Any) -> list[str]:
-        """What may follow."""
         return [choice for choice in ("on", "off", "interval=", "share=", "threshold=") if choice.startswith(word)]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The prompt's ``HOST verbs PROGRAM``: a program of RDMA verbs in a host, on the host's NIC."""
+"""The prompt's ``HOST verbs PROGRAM``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class VerbsCommands(FabricPrompt):
     fabric: Fabric
 
     def default(self, line: str) -> None:
-        """Run ``HOST verbs PROGRAM...`` with the library, and all else as ever."""
         name, arguments, _ = self.parseline(line)
         if name in self.mn and arguments and arguments.split()[0] == "verbs":
             self.do_verbs(f"{name} {arguments.partition('verbs')[2]}")
@@ -58,7 +57,6 @@ class VerbsCommands(FabricPrompt):
         super().default(f"{name} {' '.join(words)} {typed}")
 
     def _show_programs(self) -> None:
-        """Print what every host's agent knows of its programs."""
         rows: list[list[terminal.Cell]] = []
         for host, agent in enumerate(self.cluster.agents):
             for row in agent.call("verbs"):
@@ -69,5 +67,4 @@ class VerbsCommands(FabricPrompt):
         self.console.print(told)
 
     def complete_verbs(self, word: str, *_: Any) -> list[str]:
-        """Hosts."""
         return [name for name in self.fabric.hosts if name.startswith(word)]

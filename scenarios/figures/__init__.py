@@ -1,1 +1,1 @@
-"""Figures: everything that is computed from a run's logs afterwards."""
+"""Computes figures from a run's logs."""

@@ -1,7 +1,7 @@
-"""Keeps the books of a run, in packets: where each one went, from the agents' and the ports' counters, without and with background traffic.
+"""Keeps the books of a run, in packets: where each one went, from the agents' and the ports' counters.
 
-Switches and host ports recognise background frames by their inner addresses and count them separately (testbed/dataplane/fabric.bpf.c);
-they are taken out of the rows, so that a run's books cover only its workload. Pure; needs no pandas, which a run imports for its tables.
+Ports count background frames, which they recognise by their inner addresses, separately; the books cover only the workload. Needs no
+pandas, which a run imports for its tables.
 """
 
 from __future__ import annotations
@@ -18,28 +18,24 @@ from testbed.results.summary import BackgroundPackets, Packets
 from topologies.units import NS
 
 DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "drop_trunk", "flushed_packets")
-"""Port counters of dropped packets, by cause. A trimmed packet is forwarded, so it is not among them."""
-DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
-"""The drops that egress counts within the sender's system call."""
+"""A trimmed packet is forwarded, so it is not among them."""
+DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")  # by egress, within the sender's system call
 DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
-"""Packets that injected faults drop at a host port after they were counted as arrived there."""
-AGENT_DROPS = ("tx_refused", "rx_ring_drops")
-"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
+AGENT_DROPS = ("tx_refused", "rx_ring_drops")  # refused by the kernel (port down), dropped by the receive socket
 _GAUGES = (
     "plane", "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ps",
     "longest_pause_reaction_ps", "pool_bytes", "pool_peak_bytes",
 )  # fmt: skip
 REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
-"""Counters of frames that reached an agent and were refused. They must be 0 in a run in which no such frames are injected."""
 _OF_ALL = {"drop_tail": "drop_tail_packets", "drop_link_down": "drop_link_down_packets"}
 _CAUSES = tuple(name for name in BACKGROUND_WORDS if name.startswith("drop_"))
 _BY_REMAINDER = ("flushed_packets", "drop_bridge", "drop_link_down_packets")
-"""Counters of losses that do not distinguish background frames: a queue flushed when its link went down; an Open vSwitch bridge that was
-too slow, or that sent to a port which was down."""
+"""Counters that do not distinguish background frames: a queue flushed when its link went down; a slow Open vSwitch bridge, or one that sent
+to a dead port."""
 
 
 class PortRow(dict[str, int]):
-    """What a port counted over a run (gauges: at its end), by name; 0 for what it does not count. ``written``: with the port's names."""
+    """A port's counts over a run (gauges: at its end), by name; 0 for what it does not count."""
 
     def __init__(self, after: PortCounters, before: PortCounters) -> None:
         for key, value in after.items():
@@ -61,9 +57,11 @@ class PortRow(dict[str, int]):
 
 
 def take_out_background(ports: Sequence[PortRow]) -> BackgroundPackets | None:
-    """Make an account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without background traffic.
-    Its drops are subtracted from the rows. Losses that the counters of :data:`_BY_REMAINDER` hold are the packets still missing, but no
-    more than these counters show; the rest is unexplained. Workload frames mistaken for background frames would be missing there."""
+    """Return the books of background traffic: sent = delivered + lost (by cause) + unexplained.
+
+    Subtracts its drops from the rows. Of :data:`_BY_REMAINDER` at most the packets still missing are its own. Workload frames mistaken for
+    background frames would be missing there.
+    """
     if not any("background_left" in row for row in ports):
         return None
     sent, delivered = (sum(row[f"background_{word}"] for row in ports) for word in ("left", "arrived"))
@@ -87,19 +85,17 @@ def take_out_background(ports: Sequence[PortRow]) -> BackgroundPackets | None:
 
 
 def balanced(packets: Packets) -> bool:
-    """Say whether a run's books leave no packet unexplained, in the account of background traffic as well."""
     return packets.unexplained == 0 and not (packets.background and packets.background.unexplained)
 
 
 def port_rows(record: Counted) -> list[PortRow]:
-    """Return the counters of each port over a run: the value after it, less the value before it."""
     before = {row["port"]: row for row in record.counters_before}
     return [PortRow(row, before.get(row["port"], {})) for row in record.counters_after]
 
 
 def port_peaks(record: Counted) -> dict[str, int]:
-    """Return port -> largest backlog in this run, bytes, from the counters. Counters keep the peak for the fabric's whole life, so a port
-    has no entry if an earlier run had a backlog as large."""
+    """Return port -> largest backlog in this run, bytes. Counters keep the fabric's peak: a port is missing if an earlier run had one as
+    large."""
     before, after = (
         {str(row["port"]): int(row.get("backlog_peak_bytes", 0)) for row in rows}
         for rows in (record.counters_before, record.counters_after)
@@ -108,8 +104,8 @@ def port_peaks(record: Counted) -> dict[str, int]:
 
 
 def books(record: Counted) -> Packets:
-    """Make the books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue
-    or in a delay line when the books were closed. Background traffic has an account of its own."""
+    """Return the books: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or in a delay
+    line."""
     agents = list((record.agent_counters or {}).values())
     ports = port_rows(record)
     background = take_out_background(ports)
@@ -139,9 +135,8 @@ def books(record: Counted) -> Packets:
 
 
 def kernel_frames(rows: Sequence[PortRow]) -> tuple[int, int]:
-    """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames: the frames that the hosts' kernels handed to
-    their ports and received from them. ``rows`` include background traffic, whose frames do not arrive if a fault drops them at a host
-    port."""
+    """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames. ``rows`` include background frames, which
+    faults may drop at a host port."""
     sent = delivered = 0
     for row in (row for row in rows if row.of_host):
         sent += sum(row[key] for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed")) - row["background_left"]
@@ -150,7 +145,6 @@ def kernel_frames(rows: Sequence[PortRow]) -> tuple[int, int]:
 
 
 def cable_gaps(record: Counted) -> list[CableGap]:
-    """Find cables and switches whose books do not balance over a run that ended well; [] if all balance, or without counters."""
     rows = port_rows(record)
     if record.outcome != "done" or not all("admitted_bytes" in row and "peer" in row.written for row in rows):
         return []
@@ -159,8 +153,6 @@ def cable_gaps(record: Counted) -> list[CableGap]:
 
 @dataclass(frozen=True)
 class CableGap:
-    """A cable or switch whose counts do not balance, and by how much."""
-
     where: str
     packets: int
     bytes: int

@@ -1,8 +1,4 @@
-"""Computes how close a collective comes to what theory allows, given what is broken at the time. docs/how/results.md says what each key
-means.
-
-Pure.
-"""
+"""Computes how close a collective comes to what theory allows, given what is broken."""
 
 from __future__ import annotations
 
@@ -16,16 +12,14 @@ from testbed.results import summary
 from topologies.theory import COLLECTIVES, bus_bandwidth, collective_step_ns
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change that count in no figure here."""
 REGROW_RTTS = 60
-"""Base RTTs after a repair that count in no figure here: NSCC's windows grow by only one or two packets per RTT at these rates [ours]."""
+"""NSCC's windows grow by only one or two packets per RTT at these rates [ours]."""
 FEWEST_FOR_P99 = 1000
 
 Theory = Callable[[frozenset[str]], float]
 
 
 def theory_of(run: Run) -> Theory:
-    """Make a function: dead cables -> bus bandwidth that is left, bits/s. Each set of cables is solved once."""
     cache: dict[frozenset[str], float] = {}
 
     def bandwidth_left(dead: frozenset[str]) -> float:
@@ -37,7 +31,7 @@ def theory_of(run: Run) -> Theory:
 
 
 def stretches(failures: Failures) -> list[tuple[float, float, frozenset[str]]]:
-    """Return (begin, end, dead cables): the measured window without the settling time after each change, which is longer after a repair."""
+    """Return (begin, end, dead cables) of the measured window without settling times."""
     run, outages = failures.run, failures.outages
     begin, end = run.window
     times = changes(outages)
@@ -56,8 +50,7 @@ def stretches(failures: Failures) -> list[tuple[float, float, frozenset[str]]]:
 
 
 def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]:
-    """Make one row per capacity that theory leaves, with the bus bandwidth reached over all stretches of that capacity together. Stretches
-    with a dead cable and stretches without one are separate rows. A row needs at least 20 base RTTs in all."""
+    """Make one row per capacity that theory leaves, healthy stretches apart. A row needs at least 20 base RTTs in all."""
     pooled: dict[tuple[float, bool], list[tuple[float, float]]] = {}
     for begin, end, dead in stretches(failures):
         pooled.setdefault((float(round(bandwidth_left(dead))), bool(dead)), []).append((begin, end))
@@ -73,7 +66,6 @@ def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]
 
 
 def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
-    """Return, per step that all ranks finished, its time, divided by the theoretical time at the least capacity during the step."""
     run, outages = failures.run, failures.outages
     kind, ranks, size = run.record.workload, len(run.record.ranks), run.record.message_bytes
     times = changes(outages)
@@ -88,7 +80,6 @@ def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
 
 
 def fill(entry: summary.Run, failures: Failures) -> None:
-    """Enter what the run of a collective adds; nothing for other runs."""
     if entry.workload not in COLLECTIVES:
         return
     bandwidth_left = theory_of(failures.run)

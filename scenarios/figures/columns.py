@@ -1,7 +1,4 @@
-"""Reads a Parquet table of results: no larger than its file can hold, with the columns that something reads and their types.
-
-Checked once, here; nothing behind looks again. docs/how/results.md explains the columns.
-"""
+"""Reads a Parquet table of results; checks its size, columns and types once for all readers."""
 
 from __future__ import annotations
 
@@ -17,10 +14,8 @@ from testbed.results.values import FAR, MOST
 from topologies.files import FileError, opened
 
 ROOM, TIMES = 64 << 20, 50
-"""The values of a table may take this number of bytes, and so many times its file's more: real ones take 20 times as much at most
-[ours]."""
-LONGEST = 1 << 14
-"""The longest text, in bytes [ours]."""
+"""Limit of a table's values: ``ROOM`` bytes plus ``TIMES`` its file's size; real ones take 20 times as much at most [ours]."""
+LONGEST = 1 << 14  # in bytes [ours]
 BATCH = 1 << 15
 _OWN = "run:s "
 _BINS = "t_ns:f bin_ns:p "
@@ -39,15 +34,15 @@ COLUMNS = {
     "comparison": "transport:s fabric:s figure:s unit:s? n:n median:f? low:f? high:f? ideal:f? degraded:f? doubtful:n?",
     "runs": "",
 }
-"""Table -> its columns that are read, and the type of each: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount, (p)ositive;
-"?": may have gaps, and older tables may lack it."""
+"""Table -> its columns that are read, with types: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount, (p)ositive; "?": may have
+gaps, and older tables may lack it."""
 _LEAST = {"i": -FAR, "n": 0, "f": -MOST, "a": 0, "p": 1e-3}
 _FLOATS = dict.fromkeys("fap", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind))
 _IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, **_FLOATS}
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read the table in a file, whose name says which. Raises :class:`FileError`, OSError, ValueError."""
+    """Raises :class:`FileError`, OSError, ValueError."""
     with opened(path) as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
         room = ROOM + TIMES * path.stat().st_size
         texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
@@ -85,8 +80,7 @@ def _plain(path: Path, column: Any) -> Any:
 
 
 def _check(path: Path, table: Any) -> None:
-    """Check columns and types. Raises :class:`FileError` if a column is missing or holds what it should not. A table without rows has no
-    types."""
+    """Raise :class:`FileError` for what is wrong with a column. A table without rows has no types."""
     for word in COLUMNS.get(path.stem, "").split() if table.num_rows else ():
         name, kind = word.rstrip("?").split(":")
         if table.column_names.count(name) != 1:

@@ -1,8 +1,4 @@
-"""Compares transports side by side: for each figure the median over the seeds, its interval, and what theory allows.
-
-Called by the runner at the end of a run, and by `mrcbed results compare`. docs/how/comparison.md says
-how intervals are computed and what is left out.
-"""
+"""Compares transports: for each figure the median over the seeds, its interval, and what theory allows."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
     "wrong": (0.0, None),
     "false_bad": (0.0, None),
 }
-"""Figure -> what theory allows it with all cables up, and with all cables down that the scenario breaks: a column, or a number."""
+"""Figure -> theory with all cables up, and without those that the scenario breaks: a column or a number."""
 FIGURES = (
     "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max",
     "transfer_time_ns.p50", "transfer_time_ns.p99", "transfer_time_ns.p999", "transfer_time_ns.max",
@@ -48,21 +44,17 @@ FIGURES = (
     "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
     "packets.trimmed", "packets.marked", "timeouts.rto", "untrimmed_loss", "false_bad", "wrong", "cpu_percent",
 )  # fmt: skip
-"""The figures that are compared, as columns of the rows; ``*`` stands for the name of a group."""
 _UNITS = (
     ("_ns", "ns"), ("_ns.*", "ns"), ("_bps", "bit/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_rtts", "base RTTs"), ("_steps", "steps"),
     ("jobs.*.slowdown", "steps alone"),
     ("slowdown", "healthy steps"), ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"),
     ("false_bad", "verdicts"),
 )  # fmt: skip
-NOT_COMPARED = ("failed", "interrupted")
-"""Verdicts of runs whose figures mean nothing: the run ended early, or its results were wrong."""
+NOT_COMPARED = ("failed", "interrupted")  # ended early, or with wrong results: their figures mean nothing
 COLUMNS = ("figure", "unit", "n", "median", "low", "high", "ideal", "degraded", "failed", "doubtful")
 
 
 class Compared(msgspec.Struct):
-    """A figure of a transport, as :func:`compare` has it."""
-
     figure: str
     n: int
     median: float | None
@@ -72,17 +64,14 @@ class Compared(msgspec.Struct):
 
 
 def unit_of(figure: str) -> str:
-    """Return the unit of a figure, by its name; "" for a share."""
     return next((unit for end, unit in _UNITS if fnmatchcase(figure, f"*{end}") or fnmatchcase(figure, end)), "")
 
 
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
-    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure), from rows of scenarios.figures.rows.
+    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure) that some run of the workload has.
 
-    ``n``: number of runs that have the figure. ``median``: their median. ``low`` and ``high``: its interval, below six runs the range
-    (scenarios.figures.stats.median_interval). ``ideal`` and ``degraded``: medians of what theory allows them. ``failed``: number of runs
-    that no figure counts. ``doubtful``: number of runs that are not trustworthy, but included. A figure that no run of a workload has gets
-    no row.
+    ``low`` and ``high``: the median's interval, below six runs the range. ``ideal`` and ``degraded``: medians of theory. ``n``, ``failed``
+    and ``doubtful``: numbers of runs with the figure, of runs that no figure counts, and of untrustworthy runs included.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings
@@ -109,7 +98,6 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
-    """Return the columns that the figures name and that have some value, in the order of the figures."""
     columns = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
     return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
 
@@ -123,14 +111,12 @@ def _median(numbers: Sequence[float]) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a NumPy scalar to a Python value, a missing value to None."""
     if pd.isna(value):
         return None
     return value.item() if hasattr(value, "item") else value
 
 
 def write_comparison(rows: pd.DataFrame, directory: Path) -> pd.DataFrame:
-    """Write ``comparison.csv`` and ``comparison.parquet``; returns the table."""
     frame = compare(rows)
     write_table(frame, directory, "comparison")
     return frame

@@ -1,8 +1,6 @@
-"""Computes what failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not
-deliver.
+"""Computes what failures cost a run; :class:`testbed.results.summary.Cost` says what each key means.
 
-Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory without the
-cables that were dead at the time). scenarios.figures.summary calls :func:`figures`. Pure. docs/how/report.md says how to read the figures.
+Theory is the cost if throughput fell in proportion to the capacity that topologies.theory's linear programme finds without the dead cables.
 """
 
 from __future__ import annotations
@@ -23,19 +21,15 @@ from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
 """A flow has recovered when it has this share of what theory leaves it over :data:`BACK_RTTS`."""
-BACK_RTTS = 20
-"""Base RTTs over which a flow must be back, as for ports: a shorter window holds too few packets [ours]."""
-PART_RTTS = 10
-"""A part of the time before a failure must have so many base RTTs, so that it shows how even goodput was [ours]."""
+BACK_RTTS = 20  # a shorter window holds too few packets [ours]
+PART_RTTS = 10  # least length of a part of the time before a failure [ours]
 FEWEST_HEALTHY = 5
-"""The fewest healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two
-with 50 % (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
-Share = Callable[[float], float]
-"""Type of a function: time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
+"""Healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with 50 % (1
+- 2^(1-n), the order-statistic interval of a median) [ours]."""
+Share = Callable[[float], float]  # time, ns -> share of the healthy capacity that theory leaves then
 
 
 def figures(failures: Failures) -> Cost | None:
-    """Return ``failure_cost`` of a run's entry in summary.json; None if nothing broke during the run, or only a process was killed."""
     outages = [o for o in failures.outages if o.begin < failures.run.window[1] and o.entry.heals]
     if not outages:
         return None
@@ -43,8 +37,7 @@ def figures(failures: Failures) -> Cost | None:
 
 
 def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share: Share) -> float | None:
-    """Compute the duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for
-    ever."""
+    """Return how long ``work_ns`` takes from ``begin`` if the pace is ``share``, which changes at ``marks``; None: for ever."""
     remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
         pace = share(now)
@@ -57,7 +50,6 @@ def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share
 
 
 def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
-    """Find the stretches of time, up to ``end``, in which something was broken: the outages, with overlapping ones joined."""
     spans: list[Window] = []
     for o in sorted(outages, key=lambda o: o.begin):
         if spans and o.begin <= spans[-1][1]:
@@ -68,7 +60,6 @@ def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
 
 
 def rate_over(bins: pd.DataFrame, spans: Sequence[Window]) -> float | None:
-    """Compute bits/s over stretches of time together; None if they have no length, or nothing counted payload."""
     lasting = sum(b - a for a, b in spans)
     if not lasting or bins.empty:
         return None
@@ -76,14 +67,11 @@ def rate_over(bins: pd.DataFrame, spans: Sequence[Window]) -> float | None:
 
 
 def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) -> float | None:
-    """Compute goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is
-    zero."""
     before, during = rate_over(bins, [healthy]), rate_over(bins, broken)
     return during / before if before and during is not None else None
 
 
 def carried(bins: pd.DataFrame, hosts: int, *stretches: Sequence[Window]) -> list[float | None]:
-    """Compute ``before_bps``, ``during_bps`` and ``after_bps`` from the stretches of time of each: what each of ``hosts`` received."""
     rates = [rate_over(bins, spans) for spans in stretches]
     return [None if rate is None else rate / hosts for rate in rates]
 
@@ -95,9 +83,8 @@ def periods(run: Run) -> tuple[list[float], list[float]]:
     """Return (end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not
     finish.
 
-    A step ends when its last rank ends it; before the first, the last step to warm up ended (without one, the first rank's begin counts).
-    These times add up to the elapsed time. The step times themselves need not: ranks may be a step apart, and one stall then lengthens two
-    steps.
+    Before the first, the last warm-up step counts, else the first rank's begin. These times add up to the elapsed time. Step times need
+    not: ranks may be a step apart, and one stall then lengthens two steps.
     """
     ends = run.whole_steps.groupby("step")["end_ns"].max()
     done = [float(end) for number, (step, end) in enumerate(ends.items()) if step == number]
@@ -106,16 +93,13 @@ def periods(run: Run) -> tuple[list[float], list[float]]:
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
-    """Compute the cost for a collective, or for the first job. The healthy step is the median of the steps that ended before the first
+    """Compute the cost for a collective, or for the first job. A healthy step is the median of the steps that ended before the first
     outage; if there are none, of the steps that began after the last outage.
 
-    ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps; None with fewer than
-    :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish (``unknown`` says why). ``noise_ns``: the largest deviation of a
-    healthy step, or of any quicker step, from the median, times the steps since the outage; ``noise_share``: that deviation over the
-    median. A failure makes no step quicker: a step quicker than all healthy ones shows that the pace was not settled. So no gain is ever
-    larger than the noise. ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while
-    something was broken, over the payload that healthy steps receive in the same time; None of several jobs, which take turns.
-    ``ideal_extra_ns`` of collectives alone: a job computes, too.
+    ``noise_share``: the largest deviation of a healthy step, or of any quicker step, over the median; ``noise_ns``: that deviation times
+    the steps since the outage. A failure makes no step quicker: a step quicker than all healthy ones shows that the pace was not settled.
+    So no gain is ever larger than the noise. ``extra_ns`` is None if the run did not finish, ``goodput_kept`` of several jobs, which take
+    turns. Only collectives have ``ideal_extra_ns``, because a job computes, too.
     """
     done, durations = periods(run)
     first, last = min(o.begin for o in outages), max(o.end for o in outages)
@@ -160,7 +144,6 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
 
 
 def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None:
-    """Say why the cost of a run of steps is not known; None if it is."""
     if not finished:
         return "it did not finish"
     if not steps_since:
@@ -175,11 +158,9 @@ def flow_cost(failures: Failures, outages: Sequence[Outage]) -> Cost | None:
     """Compute the cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of
     them has no goodput before the first outage.
 
-    ``undelivered_bytes``: the bytes that they would have delivered since the first outage at their goodput before it, less those that they
-    did deliver. ``extra_ns``: that divided by their goodput before. ``back_ns``: from the first outage until the slowest of them had
-    :data:`BACK` of what theory left it, over :data:`BACK_RTTS`; null if one never had. ``goodput_kept``: their goodput while something was
-    broken, over that before. ``noise_share``: the largest deviation from the mean goodput before, over :data:`FEWEST_HEALTHY` equal parts
-    of that time (None if a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that times the time since the outage.
+    ``back_ns``: from the first outage until the slowest flow had :data:`BACK` of what theory left it, over :data:`BACK_RTTS`.
+    ``noise_share``: the largest deviation from the mean goodput before, over :data:`FEWEST_HEALTHY` equal parts of that time (None if a
+    part is shorter than :data:`PART_RTTS`); ``noise_ns``: that times the time since the outage.
     """
     run = failures.run
     window = all_on(run)
@@ -224,7 +205,6 @@ def flow_cost(failures: Failures, outages: Sequence[Outage]) -> Cost | None:
 
 
 def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
-    """Return the share of their healthy goodput that theory leaves all flows alike."""
     hosts = run.record.ranks
     traffic: dict[tuple[int, int], float] = {}
     for flow in run.named_flows:
@@ -242,8 +222,7 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: float, end: float, width: float, share: Share) -> float | None:
-    """Find the time from ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without
-    one."""
+    """Return when a window of ``width`` first had :data:`BACK` of what theory leaves in it, ns after ``first``."""
     step = width / 10
     for begin in np.arange(first, end - width + step / 1000, step):
         share_left = sum(share(begin + i * step) for i in range(10)) / 10

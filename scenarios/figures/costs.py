@@ -1,4 +1,4 @@
-"""Compares what failures cost transports: a row each, with medians over the seeds. Pure; docs/how/report.md says how to read it."""
+"""Compares what failures cost transports: a row each, with medians over the seeds."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ from testbed.results.values import known, number_at
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """What failures took longer in all, ns, over ``n`` runs."""
-
     extra_ns: float | None
     extra_low_ns: float | None
-    """The lower end of its interval (scenarios.figures.stats)."""
     noise_ns: float | None
     n: int
-    """Runs in the numbers that have an ``extra_ns``."""
 
     @property
     def noise(self) -> float | None:
-        """The noise of ``extra_ns``: that of the healthy pace, or the distance to the lower end of the interval over seeds if larger. It is
-        at least as large as a gain, because a failure makes nothing quicker. None: not known."""
+        """Noise of the healthy pace, or the distance to the lower end of the interval over seeds if larger. It is never less than a gain,
+        because a failure makes nothing quicker."""
         if self.extra_ns is None:
             return None
         low = self.extra_low_ns if self.n > 1 else None
@@ -39,15 +35,14 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class CostRow(Extra):
-    """A transport's costs. Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy
-    run has an ``extra_ns``; None: known for no run. Units as in :class:`testbed.results.summary.Cost`."""
+    """Numbers are medians over the trustworthy runs for which they are known, or over all runs if no trustworthy run has an ``extra_ns``.
+    Units as in :class:`testbed.results.summary.Cost`."""
 
     transport: str
     fabric: str
     world: str
     of_flows: bool
-    job: str | None
-    """Of several, the one whose cost it is."""
+    job: str | None  # only with several jobs
     slowdown: float | None
     goodput_kept: float | None
     before_bps: float | None
@@ -61,25 +56,18 @@ class CostRow(Extra):
     ideal_extra_ns: float | None
     healthy_bps: float | None
     undelivered_bytes: float | None
-    back_ns: float | None
-    """None also if the flows of one run never recovered."""
+    back_ns: float | None  # None also if the flows of one run never recovered
     runs: int
     extra_high_ns: float | None
     unfinished: int
-    """Runs that did not finish, whose cost has no number."""
     healthy_steps: int | None
-    """The fewest of the runs."""
     healthy_from: str
     doubtful: int
-    """Runs that are not trustworthy."""
-    trusted: bool
-    """Whether none of these is in the numbers."""
+    trusted: bool  # numbers leave out untrustworthy runs
     unknown: str | None
-    """Why there is no ``extra_ns``."""
 
 
 def costs(entries: Sequence[Run]) -> list[CostRow]:
-    """Make a row per transport, in their order, from the runs of one variant and placement; [] if nothing failed."""
     rows = []
     for transport in dict.fromkeys(e.transport for e in entries):
         group = [(e, e.failure_cost) for e in entries if e.transport == transport and e.failure_cost]

@@ -1,8 +1,4 @@
-"""Computes effects of failures on a run: how soon senders left the dead paths, what was lost there, and which paths were given up without a
-cause.
-
-Pure. testbed/results/summary.py says what each key means.
-"""
+"""Computes effects of failures: how soon senders left dead paths, what was lost there, and which paths were given up without a cause."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ from scenarios.figures.outages import ENDLESS, LATE_RTTS, NO_LOSS, Failures, Out
 from testbed.results import log, summary
 
 SETTLE_RTTS = 20
-"""Goodput has not yet settled for so many base RTTs after a change."""
 
 
 def shares_kept(failures: Failures, outages: Sequence[Outage]) -> tuple[float | None, float | None, float | None]:
-    """Compute the least share of its earlier goodput that any flow with a path hit by the fault had during, late in and after the fault."""
+    """Return the least share of earlier goodput of any flow hit: during the fault, late in it and after it."""
     run, window = failures.run, all_on(failures.run)
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
@@ -43,14 +38,12 @@ def shares_kept(failures: Failures, outages: Sequence[Outage]) -> tuple[float | 
 
 
 def delivered_ns(failures: Failures, lost: Sequence[log.Loss]) -> float | None:
-    """Find when the sender knew that the last of these lost packets had arrived after all, ns; None if of one it never did, or none was
-    lost."""
+    """Return when the sender knew that the last of these packets had arrived, ns; None if one never did."""
     return worst_of([failures.redelivered(line) for line in lost])
 
 
 def failovers(failures: Failures) -> list[summary.Failover]:
-    """Make a row per fault: when the last data packet was sent on a path that it killed, what was lost there, and what it cost. A path that
-    comes back is used again, so only the time until the repair counts."""
+    """Make a row per fault: the last data packet on a killed path, losses and cost. Only the time until the repair counts."""
     run = failures.run
     started = run.window[0] if run.record.t0_ns is None else run.record.t0_ns
     rows = []
@@ -105,7 +98,7 @@ def failovers(failures: Failures) -> list[summary.Failover]:
 
 
 def cost_ns(run: Run, at: float) -> float | None:
-    """Compute the time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
+    """Return the time, ns, by which the slowest step that ended at or after ``at`` exceeds the median undisturbed step."""
     times = run.step_times
     if times.empty:
         return None
@@ -122,7 +115,7 @@ def cost_ns(run: Run, at: float) -> float | None:
 
 
 def false_bad(failures: Failures) -> list[log.PathChange]:
-    """Find verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
+    """Find verdicts that no fault explains: at that time, shortly before, or while the lost packet was on its way."""
     margin = LATE_RTTS * failures.run.base_rtt_ns
     sent: dict[tuple[Pair, int | None, int], list[tuple[float, float]]] = {}
     for line in failures.losses:
@@ -142,15 +135,14 @@ def false_bad(failures: Failures) -> list[log.PathChange]:
 
 
 def nacks_lost(run: Run) -> int | None:
-    """Count the NACKs that agents sent and none received; None for transports without. A trim whose NACK is lost looks like a loss to its
-    sender."""
+    """Return NACKs sent but received by none. A trim whose NACK is lost looks like a loss."""
     counters = [c for c in run.agent_counters.values() if "nacks_tx" in c]
     return sum(c["nacks_tx"] - c["nacks_rx"] for c in counters) if counters else None
 
 
 def dead_at_start(failures: Failures) -> summary.DeadAtStart:
-    """Find the paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that
-    took. The time counts from when the sender of the path began, because ranks begin one after the other."""
+    """Find paths that were dead before any data. Detection times count from when a path's sender began, because ranks begin one after the
+    other."""
     start = failures.traffic_start()
     outages = [outage for outage in failures.outages if outage.kills and outage.begin <= start]
     dead = {(pair, ev) for outage in outages for pair, evs in failures.dead(outage).items() if pair in failures.pairs for ev in evs}
@@ -170,7 +162,6 @@ def dead_at_start(failures: Failures) -> summary.DeadAtStart:
 
 
 def killed(failures: Failures) -> list[summary.Killed]:
-    """Find testbed processes that a fault killed: how long after it the run ended, and whether the reason of its end names the rank."""
     record, rows = failures.run.record, []
     for line in failures.faults:
         if kind_of(line.fault).heals or line.phase != "begin":
@@ -183,5 +174,4 @@ def killed(failures: Failures) -> list[summary.Killed]:
 
 
 def causes_of(verdicts: Sequence[log.PathChange]) -> dict[str, int]:
-    """Count verdicts by their reason."""
     return dict(sorted(Counter(str(v.cause) for v in verdicts).items()))

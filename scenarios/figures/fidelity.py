@@ -1,9 +1,7 @@
-"""Judges the fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/why/time.md states the
-thresholds.
+"""Judges the fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. docs/why/time.md states the thresholds.
 
 **Invalid**: something cannot be right, such as wrong sums or bytes, packets that vanished, ports off their rate, a clock that stepped.
-**Doubtful**: the figures may be those of the machine and not of the transport, because the machine was busy or late. **Trustworthy**:
-everything else. scenarios/run/watch.py takes the samples.
+**Doubtful**: the figures may be those of a busy or late machine and not of the transport.
 """
 
 from __future__ import annotations
@@ -23,36 +21,26 @@ from testbed.terminal import duration
 from topologies.units import NS
 
 TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
-SAMPLE_S = 0.2
-"""Interval at which scenarios.run.watch samples the CPU and the clocks [ours]."""
+SAMPLE_S = 0.2  # [ours]
 LATE_RTTS = 0.004
-"""The expected lateness of an agent over the run (agents.lateness), in base RTTs, that changes figures: at 0.006 the median step of `smoke`
-was 7 % longer; at 0.003, beside a program that kept a core busy, that of `link-failure` was the same [measured; the bound ours]."""
+"""Expected lateness of an agent over the run, in base RTTs, that changes figures. At 0.006 the median step of `smoke` was 7 % longer; at
+0.003, beside a program that kept a core busy, that of `link-failure` was the same [measured; the bound ours]."""
 LATE_WINDOW_RTTS = 0.015
-"""The expected lateness of an agent in its worst window, in base RTTs, that changes figures: as much as by one pause of a third of a base
-RTT. At 0.016 the slowest step of `smoke` was a third longer, at 0.014 none was [measured; the bound ours]."""
-ACT_RTTS = 0.35
-"""A fault may begin or end too late by so many base RTTs: as much as an agent may stand still once [ours]."""
+"""Expected lateness of an agent in its worst window, in base RTTs, that changes figures: one pause of a third of a base RTT. At 0.016 the
+slowest step of `smoke` was a third longer, at 0.014 none was [measured; the bound ours]."""
+ACT_RTTS = 0.35  # as much as an agent may stand still once [ours]
 RATE_KEPT = 0.98
-"""The least share of its rate that a port with a constant backlog must carry."""
-OFF_FRAMES = 1
-"""The counted queue and the kernel's queue may differ by so many frames, in addition to those on the cable [ours]."""
-STEP_NS = 1_000_000
-"""A clock that jumps by more than this between two samples was set [ours]."""
+OFF_FRAMES = 1  # between counted and kernel's queue, beside frames on the cable [ours]
+STEP_NS = 1_000_000  # A larger jump between two samples means that the clock was set [ours].
 SLOWER = "run it slower (--dilation, twice of what it was, say)"
-"""The remedy if a machine is too slow for a fabric."""
-DRIFT_PPM = 1000.0
-"""A monotonic clock that is slewed by more than this makes measured times wrong by as much [ours]."""
-UNSURE_SHARE = 20
-"""Clocks of several machines that are less sure than a base RTT divided by this make delays between them doubtful [ours]."""
+DRIFT_PPM = 1000.0  # A larger slew of a monotonic clock makes measured times wrong by as much [ours].
+UNSURE_SHARE = 20  # Clocks less sure than a base RTT divided by this make delays between machines doubtful [ours].
 BAD_CHECKSUM = "rx_bad_icrc"
-"""The agents' counter of frames that were refused because of their checksum."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The reasons why a run is ``invalid`` or ``doubtful``, as text. ``too_slow``: one of them is that the machine was; a run at more
-    dilation may be better."""
+    """Reasons why a run is ``invalid`` or ``doubtful``. ``too_slow``: more dilation may help."""
 
     invalid: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
@@ -68,45 +56,31 @@ class Judgement:
 
 
 def cpu_percent(samples: Sequence[tuple[int, float]], begin_ns: float, end_ns: float) -> float | None:
-    """Compute the mean busy share of the usable cores in the window, percent, from (time in ps, share); None without a sample."""
     inside = [share for ps, share in samples if begin_ns <= ps / NS <= end_ns]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about a run on which its fidelity verdict rests. Times in ns."""
-
     window: tuple[float, float]
     loops: Sequence[Loop]
-    """Report of each agent's loop: how late it was."""
     causes: Mapping[str, int]
-    unexplained: int | None
-    """Packets that the books do not account for; None if the counters could not be read."""
+    unexplained: int | None  # None if the counters could not be read
     base_rtt_ns: float
     rejected: Mapping[str, int]
     cables: Sequence[CableGap]
-    corrupted: int = 0
-    """Frames that faults corrupted: agents must refuse them, unless they are among the ``gone``."""
+    corrupted: int = 0  # Agents must refuse these frames, unless they are among the ``gone``.
     gone: int = 0
-    """Frames that were lost or trimmed."""
     stragglers: Collection[int] = ()
-    """Hosts whose agents a fault stopped."""
     wrong: int = 0
-    watch: Watch | None = None
-    """The report of the fidelity watch; None in the simulated world."""
-    touched: Collection[str] = ()
-    """Cables that faults took down or slowed: their rate is not checked."""
+    watch: Watch | None = None  # None in the simulated world
+    touched: Collection[str] = ()  # The rate of these cables is not checked.
     on_the_way: int = 0
-    """Packets still in queues or delay lines when the books were closed."""
     late_pause_ns: float = 0
-    """The most by which a pause (PFC) took effect later than it should."""
     acts_late_ns: float = 0
-    """The most by which the runner began or ended a fault, or a network re-routed, later than it should."""
 
 
 def judge(run: Evidence) -> Judgement:
-    """Judge the fidelity of a run and give the reasons."""
     loops = [loop for loop in run.loops if loop.host not in run.stragglers]
     watch, touched = run.watch or Watch(), set(run.touched)
     starved = [*_starved(watch, touched)]
@@ -153,7 +127,6 @@ def _ports(watch: Watch, touched: set[str]) -> Iterable[str]:
 
 
 def _starved(watch: Watch, touched: set[str]) -> Iterable[str]:
-    """Find the ports that timers served late."""
     late = watch.shaper_late
     complaint = f"; the kernel complained {late} times of too many events at ports (HTB)" if late else ""
     for row in watch.ports.ports:
@@ -185,7 +158,7 @@ def _suspended(watch: Watch, window: tuple[float, float]) -> Iterable[str]:
 
 
 def judge_lateness(loops: Sequence[Loop], watch: Watch, base_rtt_ns: float) -> Iterable[str]:
-    """Judge agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
+    """Judge by how late agents got to frames and timers, whatever kept them: a busy machine by itself is no reason."""
     waits = {f"h{loop.host}": (loop.mean_ns, loop.window_ns) for loop in loops}
     late = {name for name, (mean, worst) in waits.items() if mean > LATE_RTTS * base_rtt_ns or worst > LATE_WINDOW_RTTS * base_rtt_ns}
     if late:
@@ -201,7 +174,6 @@ def _agents(late: Collection[str], agents: Collection[str], worst: str) -> str:
 
 
 def _cause(watch: Watch) -> str:
-    """Say what kept the agents from running, as far as known, and the remedy."""
     quota, shares = watch.quota, watch.cpu_shares
     if quota is not None and quota.times:
         limit = f"a CPU quota of {quota.cores:.2g} cores stopped the run {quota.times:,} times, {quota.wall_ns / 1e9:.1f} s in all"
@@ -220,7 +192,6 @@ def _cause(watch: Watch) -> str:
 
 
 def _apart(watch: Watch, base_rtt_ns: float) -> Iterable[str]:
-    """List reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
     unsure = watch.clocks.unsure_ps / NS
     if unsure > base_rtt_ns / UNSURE_SHARE:
         share = f"more than a base RTT / {UNSURE_SHARE} ({duration(base_rtt_ns / UNSURE_SHARE)})"
@@ -237,7 +208,7 @@ def _unwatched(watch: Watch) -> Iterable[str]:
 
 
 def _paused_late(run: Evidence) -> Iterable[str]:
-    """Judge pauses that took effect late, only if it did harm: headroom has room for more than what usually arrives."""
+    """Late pauses count only if they did harm: headroom has room for more than what usually arrives."""
     drops = run.causes.get("drop_tail", 0)
     if run.late_pause_ns > 0 and drops:
         late = duration(run.late_pause_ns)
@@ -264,7 +235,6 @@ def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
 
 
 def figures(judgement: Judgement, loops: Sequence[Loop], causes: Mapping[str, int], watch: Watch | None) -> summary.Fidelity:
-    """Return ``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements."""
     made = summary.Fidelity(
         verdict=judgement.verdict, invalid=list(judgement.invalid), doubtful=list(judgement.doubtful), too_slow=judgement.too_slow
     )
@@ -275,7 +245,6 @@ def figures(judgement: Judgement, loops: Sequence[Loop], causes: Mapping[str, in
     agents = [row for row in watch.processes if row.name[:1] == "h" and row.name[1:].isdigit()]
 
     def percent(times: Iterable[int]) -> float | None:
-        """Return the share of the window, in percent of one core."""
         return round(100 * sum(times) / window, 1) if window else None
 
     def of(name: str) -> float | UnsetType | None:

@@ -1,7 +1,4 @@
-"""Computes how long a path stays out of use each time that it is given up, and what senders do about a lossy path.
-
-Used by the plots, too, on stored events. Pure. testbed/results/summary.py says what each key means.
-"""
+"""Computes how long a path stays out of use each time, and what senders do about a lossy path."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from topologies.addressing import ev_fields
 from topologies.units import NS
 
 REPLACED_RTTS = 20
-"""An idle EV that begins to carry packets within so many base RTTs has replaced the EV that was given up [ours]."""
+"""An idle EV that carries packets within so many base RTTs replaced the one given up [ours]."""
 
 
 class Move(NamedTuple):
-    """A change of an EV's state, as stored events have it; in a log it is a :class:`testbed.results.log.PathChange`."""
+    """State change in stored events; logs have :class:`testbed.results.log.PathChange`."""
 
     t_ns: float
     pair: tuple[int, int]
@@ -35,8 +32,8 @@ class Move(NamedTuple):
 
 @dataclass
 class GivenUp:
-    """One time that an EV became ASSUMED_BAD. ``number`` counts these times per EV from 1; ``back_ns`` is when the EV was readmitted, None
-    if it was not. ``mended_ns``: the end of the outage that explains it, None if it did not end."""
+    """One time that an EV became ASSUMED_BAD, numbered per EV from 1. ``back_ns``: when it was readmitted. ``mended_ns``: end of the outage
+    behind it."""
 
     pair: tuple[int, int]
     ev: int
@@ -48,12 +45,10 @@ class GivenUp:
 
     @property
     def path(self) -> tuple[int, ...]:
-        """The path and the queue pair."""
         return *self.pair, self.ev, self.qpn
 
 
 def given_up(moves: Iterable[Move | PathChange]) -> list[GivenUp]:
-    """Make one row for each time that an EV became ASSUMED_BAD, from its state changes in order of time."""
     rows: list[GivenUp] = []
     out: dict[tuple[int, ...], GivenUp] = {}
     counts: dict[tuple[int, ...], int] = {}
@@ -69,7 +64,6 @@ def given_up(moves: Iterable[Move | PathChange]) -> list[GivenUp]:
 
 
 def flap_rows(fabric: Fabric, rows: Iterable[GivenUp], outages: Sequence[Outage]) -> list[GivenUp]:
-    """Return the rows that an outage explains, with its end."""
     margin = LATE_RTTS * fabric.base_rtt_ps / NS
     explained = []
     for row in rows:
@@ -81,7 +75,6 @@ def flap_rows(fabric: Fabric, rows: Iterable[GivenUp], outages: Sequence[Outage]
 
 
 def flaps(rows: Sequence[GivenUp]) -> list[summary.Flaps]:
-    """Compute for each n the median time, ns, that EVs stayed out of use when they were given up for the n-th time."""
     table = []
     for number in sorted({row.number for row in rows}):
         group = [row for row in rows if row.number == number]
@@ -98,11 +91,11 @@ def flaps(rows: Sequence[GivenUp]) -> list[summary.Flaps]:
 
 
 def flap_growth(rows: Sequence[GivenUp]) -> float | None:
-    """Compute how much longer EVs stay out each time, from the rows of :func:`given_up`; None if none came back twice.
+    """Compute how much longer EVs stay out each time, from :func:`given_up`; None if none came back twice.
 
-    Each EV is compared with itself: how long it was out of use, over how long the time before. Returns the least of the medians over EVs by
-    ``number``. Medians of all EVs would compare different ones, since those that are soon back are given up more often. A ``number`` at
-    which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
+    Each EV is compared with itself: its time out of use over the time before. Returns the least median over EVs by ``number``. Medians of
+    all EVs would compare different ones, since those soon back are given up more often. A ``number`` at which less than half came back
+    before the run ended is dropped, because these are the quick ones.
     """
     lasted = {(row.path, row.number): row.back_ns - row.out_ns for row in rows if row.back_ns is not None}
     medians = []
@@ -119,7 +112,6 @@ def flap_growth(rows: Sequence[GivenUp]) -> float | None:
 
 
 def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
-    """Find the EVs from a host to a peer that carried no packets in the bins before ``t``, and some within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])
     soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.base_rtt_ns)]
@@ -127,7 +119,6 @@ def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
 
 
 def lossy_paths(failures: Failures) -> list[summary.LossyPath]:
-    """Make one row per path-loss fault and path between a sending pair, with the sender's reaction."""
     run, rows = failures.run, []
     for outage in (o for o in failures.outages if o.kind == "path-loss"):
         until = outage.end + LATE_RTTS * run.base_rtt_ns

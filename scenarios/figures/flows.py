@@ -1,8 +1,4 @@
-"""Computes figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of
-another.
-
-Pure. testbed/results/summary.py says what each key means.
-"""
+"""Computes figures of flows: goodput in windows, fairness, what a victim keeps, queues, and how a flow leaves another's EVs."""
 
 from __future__ import annotations
 
@@ -19,22 +15,18 @@ from testbed.results.record import Flow
 from topologies.paths import evs_over, path_links
 from topologies.units import NS
 
-SETTLE_RTTS = 20
-"""A window begins so many base RTTs after the flow that opens it [ours]."""
-SMOOTH_RTTS = 10
-"""EV shares are averaged over so many base RTTs: a single bin holds too few packets per EV [ours]."""
+SETTLE_RTTS = 20  # from a flow's start to the begin of a window [ours]
+SMOOTH_RTTS = 10  # A single bin holds too few packets per EV [ours].
 SEPARATED = 0.85
 """A flow has left shared EVs when it puts less than this part of its fair share on them [ours]. A mark makes a sender skip an EV only once,
 so the share falls to one half at the lowest. A spray that avoids no EV stays within 5 % of its fair share."""
-FEWEST_SAMPLES = 100
-"""Samples that a 99th percentile of a queue needs [ours]."""
+FEWEST_SAMPLES = 100  # [ours]
 
 Window = tuple[float, float]
 
 
 def all_on(run: Run) -> Window | None:
-    """Return the window in which all flows with a fixed end send: from the latest start, plus settling (the workload's ``settle``, or 20
-    base RTTs), to the earliest end; None if empty."""
+    """Return the window from the latest start, plus the workload's ``settle`` or 20 base RTTs, to the earliest fixed end; None if empty."""
     ends = [f.start_ns + f.for_ns for f in run.named_flows if f.for_ns is not None]
     t0 = run.record.t0_ns
     if not ends or t0 is None:
@@ -45,7 +37,6 @@ def all_on(run: Run) -> Window | None:
 
 
 def alone_window(run: Run, name: str) -> Window | None:
-    """Return the window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f.name: f.start_ns for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
     begin, t0 = starts[name] + SETTLE_RTTS * run.base_rtt_ns, run.record.t0_ns
@@ -55,7 +46,7 @@ def alone_window(run: Run, name: str) -> Window | None:
 
 
 def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
-    """Compute bits/s of a flow in a window; a bin that lies partly in the window counts by that part. None without a window."""
+    """Compute bits/s; a bin partly in the window counts by that part."""
     if window is None:
         return None
     begin, end = window
@@ -64,7 +55,6 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
 
 
 def flow_rows(run: Run) -> dict[str, summary.Flow]:
-    """Return ``flows`` of a run's summary, by name."""
     line = run.fabric.payload_rate(run.record.kind)
     window, hosts, notes = all_on(run), run.record.ranks, run.record.flow_notes
     rows = {}
@@ -82,15 +72,13 @@ def flow_rows(run: Run) -> dict[str, summary.Flow]:
 
 
 def span_rate(sent: pd.DataFrame) -> float | None:
-    """Compute bits/s of complete messages, from the begin of the first to the end of the last."""
     if sent.empty:
         return None
     return float(sent["bytes"].sum() * 8e9 / (sent["end_ns"].max() - sent["start_ns"].min()))
 
 
 def queue_rows(run: Run) -> dict[str, summary.Queue]:
-    """Return ``queues`` of a run's summary, one row per watched port. Mean and p99 cover the time in which all flows send, else the whole
-    run."""
+    """Mean and p99 cover the time in which all flows send, else the whole run."""
     window = all_on(run) or run.window
     counted = {row.port: row for row in run.ports}
     peaks = port_peaks(run.record)
@@ -111,7 +99,6 @@ def queue_rows(run: Run) -> dict[str, summary.Queue]:
 
 
 def group_rows(run: Run, flows: dict[str, summary.Flow], queues: dict[str, summary.Queue]) -> dict[str, summary.Group]:
-    """Return ``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
     rows: dict[str, summary.Group] = {}
     for group in dict.fromkeys(flow.group for flow in flows.values()):
         by_name = {name: flow for name, flow in flows.items() if flow.group == group}
@@ -142,8 +129,8 @@ def group_rows(run: Run, flows: dict[str, summary.Flow], queues: dict[str, summa
 
 
 def shared_evs(run: Run, free: Flow, bound: Flow) -> tuple[list[int], list[int]]:
-    """Return (EVs of flow ``free`` that share a cable between switches with an EV of flow ``bound``, all EVs that ``free`` uses), from the
-    paths that the agents reported before the flows began. Empty without a report, or if nothing is shared."""
+    """Return (EVs of ``free`` that share a cable between switches with an EV of ``bound``, all EVs of ``free``), from reported paths. Empty
+    without a report, or if nothing is shared."""
     hosts, paths = run.record.ranks, run.record.host_paths
     ends = [(hosts[flow.src], hosts[flow.dst]) for flow in (free, bound)]
     active = [[row.ev for row in paths.get(src, ()) if row.peer == dst and row.active and row.ev is not None] for src, dst in ends]
@@ -153,8 +140,8 @@ def shared_evs(run: Run, free: Flow, bound: Flow) -> tuple[list[int], list[int]]
 
 
 def ev_ratio(run: Run, free: Flow, shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
-    """Return per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share of its packets. The
-    ratio covers the last :data:`SMOOTH_RTTS` up to the end of the bin. 1.0: the spray does not avoid these EVs; 0.0: it has left them."""
+    """Return per bin of ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share in the last
+    :data:`SMOOTH_RTTS`. 1.0: the spray does not avoid these EVs; 0.0: it has left them."""
     hosts = run.record.ranks
     packets = run.evs[(run.evs["host"] == hosts[free.src]) & (run.evs["peer"] == hosts[free.dst])]
     if packets.empty or not shared:
@@ -167,7 +154,7 @@ def ev_ratio(run: Run, free: Flow, shared: Sequence[int], all_evs: Sequence[int]
 
 
 def separations(run: Run) -> list[summary.Separation]:
-    """Make rows for each flow bound to some EVs and each earlier one that has more: how far and how soon the latter leaves these EVs."""
+    """Make a row for each flow bound to some EVs and each earlier one with more: how far and how soon the latter leaves them."""
     t0, rtt = run.record.t0_ns, run.base_rtt_ns
     if t0 is None:
         return []
@@ -199,7 +186,6 @@ def separations(run: Run) -> list[summary.Separation]:
 
 
 def fill(entry: summary.Run, run: Run) -> None:
-    """Enter what a run of flows adds; nothing for other runs."""
     if not run.named_flows:
         return
     entry.t0_ns, entry.all_on_ns = run.record.t0_ns, all_on(run)

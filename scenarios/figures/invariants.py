@@ -1,4 +1,4 @@
-"""Books beside those of packets that no run may break, and figures of what is usual, which a scenario may ask about (``expect``).
+"""Books beside those of packets that no run may break, and figures of what is usual.
 
 A mistake that both worlds share passes every comparison between them: when all queue pairs began on plane 0, both loaded it twice. These
 books know the rules, not the engine:
@@ -28,17 +28,16 @@ HOPS = {
     "host": r"h\d+-p\d+", "t0_up": r"p\d+-t0-\d+-u\d+", "t1_across": r"p\d+-t1-\d+-s\d+", "t1_down": r"p\d+-t1-\d+-d\d+",
     "last_hop": r"p\d+-t0-\d+-d\d+",
 }  # fmt: skip
-"""Hop -> pattern of the names of the ports that send over it."""
+"""Hop -> pattern of the names of its ports."""
 FULL = 0.98
-"""From this load on M/D/1 says nothing of a network whose senders are held back [ours]."""
+"""From this load on, M/D/1 says nothing: senders are held back [ours]."""
 FEWEST_ON_EV = 8
-"""The spread over a plane's EVs needs so many packets per EV [ours]."""
+"""Packets per EV that the spread over a plane's EVs needs [ours]."""
 A_LAP = 1.5
-"""Of so many packets per EV each EV of a plane has one: a lap, and what neighbours that change places may move [ours]."""
+"""Packets per EV after which each EV of a plane has had one: a lap, and what neighbours that change places may move [ours]."""
 
 
 def hop_of(port: str) -> str | None:
-    """Return the hop that a port sends over, by the port's name."""
     return next((hop for hop, form in HOPS.items() if re.fullmatch(form, port)), None)
 
 
@@ -50,7 +49,6 @@ def _apart(counts: Sequence[int]) -> int:
 
 
 def rotation(run: Run) -> Rotation | None:
-    """Return ``rotation`` of a run's entry; None if no transport here sends over planes in turns."""
     hosts = run.of(log.Rotation)
     if not hosts:
         return None
@@ -94,8 +92,8 @@ def _rotation_breaks(run: Run) -> Iterable[str]:
 
 
 def _queue_breaks(run: Run, rows: Sequence[PortRow]) -> Iterable[str]:
-    """Find breaks in ``rows`` of switches' ports. Peaks are of the fabric's life: what never waited cannot have marked. What is trimmed
-    does not wait, so a queue may lack a packet to the threshold; on the kernel the queue may also shrink by one between two looks."""
+    """Find breaks in switches' ``rows``. Peaks are of the fabric's life: what never waited cannot have marked. A trimmed packet does not
+    wait, so a queue may lack one to the threshold; on the kernel it may also shrink by one between two looks."""
     fabric, frame = run.fabric, run.fabric.frame_bytes
     slack = 0 if run.record.world == SIMULATED else frame
     low = fabric.ecn_bytes[0]
@@ -121,13 +119,11 @@ def _pool_breaks(rows: Sequence[PortRow]) -> Iterable[str]:
 
 
 def pool_peak_share(run: Run) -> float | None:
-    """Return ``pool_peak_share`` of a run's entry; None without pools."""
     sizes = run.fabric.pool_bytes
     return max((row["pool_peak_bytes"] / sizes["-t1-" in row.node] for row in run.ports if "pool_peak_bytes" in row), default=None)
 
 
 def broken(run: Run) -> list[str]:
-    """List the books that a run broke, a line each, with numbers; of many ports the first, and how many more."""
     rows = [row for row in run.ports if not row.of_host and "marked" in row]
     queues = [*_queue_breaks(run, rows), *_pool_breaks(rows)]
     if len(queues) > 1:
@@ -139,7 +135,6 @@ def broken(run: Run) -> list[str]:
 
 
 def _that_carried_data(run: Run) -> Iterable[tuple[str, PortRow]]:
-    """Return (hop, row) of each port that data packets met."""
     for row in run.ports:
         hop = hop_of(row.port)
         if hop is not None and row["met_packets"]:
@@ -147,7 +142,7 @@ def _that_carried_data(run: Run) -> Iterable[tuple[str, PortRow]]:
 
 
 def hops(run: Run) -> dict[str, Hop]:
-    """Return figures by hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
+    """Return packets marked and trimmed, and the mean backlog, bytes, that data met, by hop; {} without counters."""
     by_hop: dict[str, list[PortRow]] = defaultdict(list)
     for hop, row in _that_carried_data(run):
         by_hop[hop].append(row)
@@ -162,7 +157,6 @@ def hops(run: Run) -> dict[str, Hop]:
 
 
 def expectations(run: Run) -> Expectations:
-    """Return ``expectations`` of a run's entry; None for a figure that the run does not give."""
     pairs = [line for line in run.of(log.Rotation) if _queue_pairs(line) > 1]
     steps = [line.repeats / (sum(line.sent) - 1) for line in pairs if sum(line.sent) > 1]
     counts: dict[tuple[int, int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -202,8 +196,7 @@ def _evs_in_turn(bins: Iterable[log.Evs], counts: Mapping[tuple[int, int, int], 
 
 
 def _queue_wait(run: Run) -> dict[str, float]:
-    """Compute the backlog met over that of M/D/1, by hop; of the simulated world alone, where what is on the wire does not count as
-    waiting."""
+    """Divide the backlog met by M/D/1's, by hop; only in the simulated world, where what is on the wire does not wait."""
     begin, end = run.window
     if run.record.world != SIMULATED or end <= begin:
         return {}

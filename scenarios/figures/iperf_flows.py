@@ -1,7 +1,4 @@
-"""Computes figures of background traffic, from the JSON files of iperf3's client and server, and what theory leaves a workload beside it.
-
-Reads files, never a network.
-"""
+"""Computes figures of background traffic from iperf3's files, and what theory leaves a workload beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from topologies.theory import COLLECTIVES, bus_bandwidth
 
 
 def link_rates(fabric: Fabric, flows: Sequence[Background]) -> dict[tuple[str, str], float]:
-    """Return (link, sending node) -> bits/s on the wire that those of the flows occupy there that have a rate."""
     rates: dict[tuple[str, str], float] = {}
     for flow in flows:
         node = f"h{flow.src}"
@@ -28,8 +24,7 @@ def link_rates(fabric: Fabric, flows: Sequence[Background]) -> dict[tuple[str, s
 
 
 def fill(entry: summary.Run, run: Run) -> None:
-    """Enter what a run with background traffic adds: ``background_sent_share`` is None if no flow has a rate, or if a flow with a rate has
-    no report, ``beside_background_busbw_bps`` unless all flows have a rate."""
+    """Set ``background_sent_share`` only if all flows with a rate have reports, ``beside_background_busbw_bps`` only if all have a rate."""
     record, flows = run.record, run.record.background
     if not flows:
         return

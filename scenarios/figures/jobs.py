@@ -1,7 +1,4 @@
-"""Computes figures of jobs: step times and their spread, GPU time lost, and what each job lost to its neighbours.
-
-``summary.json`` has them by the job's name. Steps count while all jobs run: those that end before the first job has ended.
-"""
+"""Computes figures of jobs: step times, GPU time lost, and what each job lost to its neighbours."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from testbed.results.summary import Job
 
 
 def figures(run: Run) -> dict[str, Job]:
-    """Return figures by job: steps count from the first that is measured, and until the first job has ended."""
+    """Steps count from the first measured one until the first job has ended."""
     passes, warm = run.passes, run.record.warmup_steps
     if passes.empty:
         return {}
@@ -40,7 +37,6 @@ def figures(run: Run) -> dict[str, Job]:
 
 
 def training(run: Run) -> tuple[list[float] | None, list[str] | None]:
-    """Return ``losses`` and ``digests`` of a run whose job trains; None for another."""
     losses: dict[int, list[float]] = defaultdict(list)
     digests = set()
     for note in (line.note for line in run.of(log.Told)):

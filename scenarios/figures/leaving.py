@@ -1,7 +1,4 @@
-"""Computes how a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them.
-
-Called by scenarios.figures.failures. Pure. docs/how/results.md says what each key means.
-"""
+"""Computes how a sender leaves the paths that an outage killed: how soon, and with how many losses on each."""
 
 from __future__ import annotations
 
@@ -21,12 +18,11 @@ from topologies.units import NS
 
 N = TypeVar("N", int, float)
 OfQp = TypeVar("OfQp", bound=OfQueuePair)
-BUSY_BINS = 10
-"""The packet rate of a queue pair is the median over so many bins, before the fault, in which it sent [ours]."""
+BUSY_BINS = 10  # bins with packets before the fault [ours]
 
 
 def worst_of(values: Sequence[N | None]) -> N | None:
-    """Return the largest value; None if there is no value, or if one of them is None."""
+    """Return None if there is no value, or one is None."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
 
@@ -35,12 +31,12 @@ def worst_of(values: Sequence[N | None]) -> N | None:
 
 
 def of_queue_pair(lines: Sequence[OfQp], qpn: int | None) -> list[OfQp]:
-    """Choose the lines that concern a queue pair; a line without a queue pair concerns all."""
+    """Choose the lines of a queue pair; a line without one concerns all."""
     return [line for line in lines if qpn is None or line.qpn in (None, qpn)]
 
 
 def srtt_before(failures: Failures, pair: Pair, qpn: int | None, t: float, verdict: log.PathChange | None) -> float:
-    """Find the last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
+    """Return the last smoothed RTT before ``t``, else the first verdict's, else the base RTT, ns."""
     samples: list[float | None] = [
         line.srtt_ns for line in of_queue_pair(failures.samples_of[pair], qpn) if line.t_ns <= t and line.srtt_ns
     ]
@@ -50,7 +46,6 @@ def srtt_before(failures: Failures, pair: Pair, qpn: int | None, t: float, verdi
 
 
 def packet_gap_ns(failures: Failures, pair: Pair, t: float) -> float | None:
-    """Compute the mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
     run = failures.run
     bins = failures.bins_of.get(pair, run.evs[:0])
     bins = bins[bins["t_ns"] + bins["bin_ns"] <= t]
@@ -66,22 +61,21 @@ def packet_gap_ns(failures: Failures, pair: Pair, t: float) -> float | None:
 
 
 def evs_in_use(run: Run, pair: Pair, verdict: log.PathChange | None) -> int:
-    """Count the EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
+    """Count the EVs of the verdict, else all, limited by the option ``active_evs``."""
     if verdict is not None and verdict.evs:
         return verdict.evs
     return min(run.record.options.active_evs, len(path_evs(run.fabric, *pair)))
 
 
 def counted_bytes(run: Run) -> int:
-    """Return the bytes of a full packet as the sender's window counts them: RoCE's counts whole frames, MRC's the payload and 88 bytes."""
+    """Return a full packet's bytes in the sender's window: RoCE counts whole frames, MRC the payload and 88 bytes."""
     fabric = run.fabric
     return fabric.mtu + wire.COUNTED if run.record.kind == "mrc" else fabric.frame_bytes
 
 
 def window_until(failures: Failures, pair: Pair, qpn: int | None, t: float, verdict: log.PathChange | None) -> int | None:
-    """Find the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
-    Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that was
-    logged; the verdict contains the window at its time."""
+    """Return the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict, which has its own.
+    Windows grow between the lines."""
     until = t if verdict is None else verdict.t_ns
     lines = [line for line in of_queue_pair(failures.samples_of[pair], qpn) if line.t_ns <= until]
     before = [line.bytes for line in lines if line.t_ns <= t and line.bytes][-1:]
@@ -96,8 +90,6 @@ def window_until(failures: Failures, pair: Pair, qpn: int | None, t: float, verd
 
 @dataclass(frozen=True)
 class Departure:
-    """How a queue pair left the paths that an outage killed."""
-
     srtt_ns: float
     rotation_ns: float | None
     rtts: float
@@ -111,9 +103,11 @@ class Departure:
 
 
 def departure_from(failures: Failures, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> Departure | None:
-    """Compute how a queue pair left the paths that an outage killed; None if it has no verdict and no loss on them. A sender that has data
-    uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its rank waited for another
-    one) and could not notice: its time then counts from one rotation before that packet [ours]."""
+    """Return None without verdict and loss on the killed paths.
+
+    A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send (its rank waited)
+    and could not notice: its time then counts from one rotation before that packet [ours].
+    """
     run, rtt = failures.run, failures.run.base_rtt_ns
     end = failures.dead_until(outage)
     deadline = end + LATE_RTTS * rtt
@@ -139,14 +133,13 @@ def departure_from(failures: Failures, outage: Outage, pair: Pair, evs: frozense
 
 
 def queues_of(failures: Failures, pair: Pair) -> list[int | None]:
-    """List the queue pairs of a sender to a peer that occur in verdicts or losses; None stands for lines that name no queue pair."""
+    """Return queue pairs in verdicts or losses; None stands for lines without one."""
     qpns = {line.qpn for line in failures.verdicts_of[pair]} | {line.qpn for line in failures.losses_of[pair]}
     return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
 def departures(failures: Failures, outages: Sequence[Outage], since: float | None = None) -> list[Departure]:
-    """Return :func:`departure_from` over all senders and all outages of a fault that began after ``since``, ns, by default the begin of
-    the traffic."""
+    """Return :func:`departure_from` of outages begun after ``since``, ns (default: begin of traffic)."""
     start = failures.traffic_start() if since is None else since
     found = [
         departure_from(failures, outage, pair, evs, qpn)

@@ -1,4 +1,4 @@
-"""Compares what Clustermapper found in a run with what was broken, for summary.json. Pure; scenarios.figures.measure reads the lines."""
+"""Compares what Clustermapper found in a run with what was broken."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from scenarios.figures.outages import Failures
 from testbed.results import log, summary
 
 LATE_RTTS = 60
-"""A verdict may still concern a fault for so many base RTTs after its end: the last probes have yet to be judged [ours]."""
+"""Base RTTs after a fault in which a verdict may still concern it: the last probes are yet to be judged [ours]."""
 _NEVER = 1 << 62
 
 
 @dataclass
 class _Fault:
-    """A fault that has links."""
-
     line: log.Fault
     end: float
     late: float
@@ -29,7 +27,6 @@ class _Fault:
 
 
 def figures(failures: Failures) -> summary.Mapper | None:
-    """Compare Clustermapper's verdicts with the faults; None for a run without Clustermapper."""
     run = failures.run
     if not run.record.clustermapper:
         return None

@@ -1,8 +1,7 @@
-"""Makes tables from the raw files of a run. Only this module reads the agents' logs; it never uses a network.
+"""Makes tables from the raw files of a run, which only this module reads.
 
-The directory of a run holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
-a results directory is computed from these files, so that a later version can compute it again. They are in this machine's time; all that
-leaves this module is in the network's. docs/how/results.md describes the columns.
+A run's directory holds ``run.json``, ``runner.jsonl`` and one ``h<i>.jsonl`` per agent, in this machine's time. All that leaves this module
+is in the network's.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _COUNTERS = b'"kind":"counters"'
 
 
 def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) of a JSONL file; an incomplete last line (its writer was killed) is dropped. ``transfers``: those of kind
-    transfers, which are the bulk of a long run; otherwise all others. Raises :class:`FileError`."""
+    """Yield (number, line) of a JSONL file, but not an incomplete last line (its writer was killed). ``transfers``: only these, the bulk of
+    a long run; otherwise all others. Raises :class:`FileError`."""
     if not os.path.lexists(path):  # a link to nowhere is damage
         return
     with opened(path) as file:
@@ -60,8 +59,6 @@ def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]
 
 @dataclass
 class Run:
-    """One run, read from its files."""
-
     directory: Path
 
     @cached_property
@@ -82,7 +79,7 @@ class Run:
 
     @cached_property
     def lines(self) -> list[Line]:
-        """The lines of all agents' logs and of the runner's journal, by time, without those of transfers."""
+        """The lines of all agents' logs and the runner's journal, by time, without transfers."""
         lines = [line for path in (self.directory / "runner.jsonl", *self._logs) for line in self.checked(path)]
         lines.sort(key=lambda line: line.t)
         return lines
@@ -92,30 +89,26 @@ class Run:
         return [path for path in sorted(self.directory.glob("h*.jsonl")) if path.stem[1:].isdecimal()]
 
     def checked(self, path: Path, transfers: bool = False) -> Iterator[Line]:
-        """Yield the lines of a log of this run. Raises :class:`FileError`."""
         lines, queues = Lines(self.fabric, len(self.record.ranks), len(self.record.flows)), path.name == "queues.jsonl"
         for number, line in raw_lines(path, transfers):
             yield lines.read(line, path, number, queues)
 
     @cached_property
     def _places(self) -> dict[type[Line], list[int]]:
-        """Kind -> the places of its lines in :attr:`lines`."""
         places: dict[type[Line], list[int]] = {}
         for place, line in enumerate(self.lines):
             places.setdefault(type(line), []).append(place)
         return places
 
     def of(self, kind: type[L]) -> list[L]:
-        """Return the lines of a kind, by time."""
         return [line for place in self._places.get(kind, ()) if isinstance(line := self.lines[place], kind)]
 
     def of_any(self, *kinds: type[Line]) -> list[Line]:
-        """Return the lines of some kinds, by time."""
         return [self.lines[place] for place in sorted(place for kind in kinds for place in self._places.get(kind, ()))]
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row per rank and step; ``step`` counts measured ones from 0, warm-up steps are negative."""
+        """A row per rank and step; measured steps count from 0, warm-up steps are negative."""
         record, warm = self.record, self.record.warmup_steps
         if self.jobs:
             return self._job_steps(warm)
@@ -135,7 +128,7 @@ class Run:
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """The steps of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
+        """A row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
         rank_of = {host: rank for rank, host in enumerate(self.record.ranks)}
         rows = []
         for line in self.of(log.Told):
@@ -145,7 +138,6 @@ class Run:
         return pd.DataFrame(rows, columns=["phase", "step", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
 
     def _job_steps(self, warm: int) -> pd.DataFrame:
-        """Return the steps of the last phase, in which all jobs run."""
         last = self.passes[self.passes["phase"] == self.passes["phase"].max()].sort_values(["end_ns", "rank"])
         own = {
             "run": self.key, "transport": self.record.transport, "fabric": self.fabric.name, "placement": self.record.placement,
@@ -156,29 +148,26 @@ class Run:
 
     @cached_property
     def whole_steps(self) -> pd.DataFrame:
-        """The rows of :attr:`steps` of measured steps that all ranks finished; of several jobs, the first one's."""
+        """Rows of measured steps that all ranks finished; of several jobs, the first job's."""
         return self._with_warm_up[~self._with_warm_up["warmup"].astype(bool)]
 
     @cached_property
     def _with_warm_up(self) -> pd.DataFrame:
-        """The rows of :attr:`steps` of measured and warm-up steps that all ranks finished; of several jobs, the first one's."""
         return whole_steps(self.steps, self.jobs[0].ranks if self.jobs else range(len(self.record.ranks)))
 
     @cached_property
     def warm_ns(self) -> float | None:
-        """The time at which the last of these ranks ended the last step to warm up; None without one."""
         ends = self._with_warm_up.loc[self._with_warm_up["step"] == -1, "end_ns"]
         return float(ends.max()) if len(ends) else None
 
     @cached_property
     def step_times(self) -> pd.Series[Any]:
-        """The time of the slowest rank, ns, for each step of :attr:`whole_steps`."""
         return slowest(self.whole_steps).astype(float)
 
     @cached_property
     def transfers(self) -> pd.DataFrame:
-        """One row per slice that a rank sent another in a measured step that all ranks finished. ``start_ns``: its sender posted it;
-        ``end_ns``: the program of its receiver saw it complete."""
+        """A row per slice in a measured step that all ranks finished. ``start_ns``: its sender posted it; ``end_ns``: the receiver's
+        program saw it complete."""
         warm, steps = self.record.warmup_steps, set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
@@ -200,7 +189,7 @@ class Run:
 
     @cached_property
     def window(self) -> tuple[float, float]:
-        """Begin of the first measured step and end of the last, ns; the window of ``run.json`` if there are no steps."""
+        """Begin of the first measured step and end of the last, ns; without steps, the window of ``run.json``."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             return self.record.window_ns
@@ -209,7 +198,7 @@ class Run:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """Faults, state changes of EVs and planes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
+        """Faults, state changes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
         rows = []
         for event in self.of_any(*_EVENTS):
             line = {"t": event.t, "host": event.host, **msgspec.to_builtins(event)}
@@ -232,7 +221,6 @@ class Run:
 
     @cached_property
     def goodput(self) -> pd.DataFrame:
-        """Payload bytes per host, bin and plane: ``t_ns`` (bin start), ``bin_ns``, ``tx_bytes``, ``rx_bytes``."""
         rows = [
             (self.key, line.host, line.t_ns, line.bin_ns, plane, tx, rx)
             for line in self.of(log.Goodput)
@@ -244,7 +232,6 @@ class Run:
 
     @property
     def named_flows(self) -> list[Flow]:
-        """The run's flows as resolved."""
         return self.record.flows
 
     def _named(self, number: int | None) -> str | None:
@@ -252,13 +239,11 @@ class Run:
 
     @cached_property
     def flows(self) -> pd.DataFrame:
-        """Payload bytes per flow and bin, as counted by the receiver: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
         rows = [(self.key, line.host, self._named(line.flow), line.t_ns, line.bin_ns, line.rx) for line in self.of(log.Flow)]
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
 
     @cached_property
     def messages(self) -> pd.DataFrame:
-        """One row per message, which its sender wrote when the message was complete."""
         rows = [
             (self.key, line.host, self._named(line.flow), line.number, line.bytes, line.start_ns, line.end_ns)
             for line in self.of(log.Message)
@@ -267,14 +252,12 @@ class Run:
 
     @cached_property
     def queues(self) -> pd.DataFrame:
-        """Samples of the backlog of the watched ports, bytes of the data class."""
         lines = self.checked(self.directory / "queues.jsonl")
         rows = [(self.key, line.t_ns, line.port, line.bytes) for line in lines if isinstance(line, log.Queue)]
         return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
 
     @cached_property
     def evs(self) -> pd.DataFrame:
-        """Packets per EV and bin, as counted by the sender; there is no row for an EV without packets in a bin."""
         rows = [
             (self.key, line.host, line.peer, line.t_ns, line.bin_ns, ev, *ev_fields(ev), packets)
             for line in self.of(log.Evs)
@@ -284,7 +267,6 @@ class Run:
 
     @cached_property
     def cwnd(self) -> pd.DataFrame:
-        """Window, bytes in flight and smoothed RTT per sending queue pair and bin; ``rate_bps`` for queue pairs with a rate."""
         rows = [
             (
                 self.key, line.host, self._named(line.flow), line.t_ns, line.peer, line.qpn, line.cwnd, line.in_flight, line.srtt_ns,
@@ -299,19 +281,17 @@ class Run:
 
     @cached_property
     def ports(self) -> list[PortRow]:
-        """What each port counted over this run (gauges: at its end)."""
         return port_rows(self.record)
 
     @cached_property
     def counters(self) -> pd.DataFrame:
-        """Counters of all ports over this run (gauges: their values at its end)."""
         frame = pd.DataFrame([row.written for row in self.ports])
         frame.insert(0, "run", self.key)
         return frame
 
     @cached_property
     def agent_counters(self) -> dict[str, dict[str, int]]:
-        """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
+        """Read at the end, else the last that the agent logged itself."""
         if self.record.agent_counters is not None:
             return self.record.agent_counters
         logged = (line for path in self._logs for _, line in raw_lines(path) if _COUNTERS in line[:80])
@@ -321,14 +301,13 @@ class Run:
 
     @cached_property
     def agents(self) -> pd.DataFrame:
-        """Engine counters at the end of the run: run, host, counter, value."""
         rows = [(self.key, int(host), name, n) for host, counters in self.agent_counters.items() for name, n in in_ns(counters).items()]
         return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
 
 
 def load_runs(directory: Path) -> list[Run]:
-    """The runs of a results directory, in the order in which they ran; simulated ones, which all begin at one time, by name. Nothing that
-    was read of them stays in memory: of 512 hosts, a run's record takes 270 MB."""
+    """Return runs in their order; simulated ones, which all begin at one time, by name. Nothing read of them stays in memory: of 512 hosts,
+    a run's record takes 270 MB."""
 
     def order(place: Path) -> tuple[int, str]:
         return read_record(place / "run.json").window[0], place.name
@@ -340,13 +319,12 @@ TABLES = ("steps", "transfers", "events", "counters", "goodput", "agents", "flow
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:
-    """All tables of a run, by name; the log lines that were read for them are released."""
+    """Return tables by name, and release the log lines read for them."""
     fresh = Run(run.directory)
     return {name: getattr(fresh, name) for name in TABLES}
 
 
 def write_tables(runs: list[Run], directory: Path) -> None:
-    """Write all tables as Parquet. Only one run's log is in memory at a time, beside the tables of all runs."""
     per_run = [tables_of(run) for run in runs]
     for name in TABLES:
         all_frames = [tables.pop(name) for tables in per_run]

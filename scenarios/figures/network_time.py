@@ -1,4 +1,4 @@
-"""Rounds times to the ps: figures, and all that people read, are in ns with three decimals. Pure."""
+"""Rounds times to the ps: figures are in ns with three decimals."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import msgspec
 from testbed.view.clock import PLACES
 
 FORMAT = 4
-"""Format of summary.json and the tables. 3: figures are in network time. 4: all is, and ps are kept."""
+"""Format of summary.json and the tables. 3: figures in network time. 4: all is, and ps are kept."""
 T = TypeVar("T", bound=msgspec.Struct)
 _ENDINGS = ("_ns", "_bps")
 
 
 def rounded(figures: T, times: bool = False) -> T:
-    """Round a Struct's times and rates to the ps, after what was computed with them: what stands under a name that ends so, or all with
-    ``times``."""
+    """Round times and rates, told by the ends of names, to the ps; all numbers with ``times``."""
     for name in figures.__struct_fields__:
         setattr(figures, name, _rounded(getattr(figures, name), times or name.endswith(_ENDINGS)))
     return figures

@@ -1,7 +1,4 @@
-"""Finds outages of a run, from its journal: what was broken when. All figures of failures build on them.
-
-Pure: turns the files of a run into stretches of time, sets of cables and EVs, and what senders logged of them (:class:`Failures`).
-"""
+"""Finds a run's outages in its journal: what was broken when, and what senders logged of it."""
 
 from __future__ import annotations
 
@@ -24,21 +21,19 @@ from topologies.theory import COLLECTIVES, collective_phases
 
 ENDLESS = 1 << 62
 Pair = tuple[int, int]
-"""Sending host, receiving host."""
 LATE_RTTS = 4
-"""A verdict may still concern packets sent before the end of a fault for so many base RTTs after it [ours]."""
-NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
-"""Rules of ``loss`` events for packets that were not lost on the way: they were trimmed, or never left their host."""
+"""Base RTTs after a fault in which a verdict may concern packets sent before [ours]."""
+NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))  # trimmed, or never left their host
 
 
 def kind_of(name: str) -> Kind:
-    """Find a kind of fault in the catalogue; for a kind of another version, return an entry without effects."""
+    """Return a kind without effects for one of another version."""
     return KINDS.get(name, Kind())
 
 
 @dataclass(frozen=True)
 class Outage:
-    """One stretch of time in which something was broken; for a flapping link, one for each time that it was down."""
+    """A stretch in which something was broken; a flapping link has one for each time down."""
 
     fault: str
     kind: str
@@ -60,17 +55,15 @@ class Outage:
 
     @property
     def dead(self) -> bool:
-        """Whether its cables carry nothing during the outage."""
         return self.entry.takes
 
     @property
     def kills(self) -> bool:
-        """Whether a path that the outage hits delivers nothing."""
         return self.dead or (self.entry.loses and self.probability >= 1)
 
 
 def outages_of(run: Run) -> list[Outage]:
-    """List the outages of a run, by begin. A fault has the phases begin and heal in the journal; a cyclic fault also has down and up."""
+    """A fault has phases begin and heal; a cyclic one also down and up."""
     lines = run.of(log.Fault)
     cycles = {line.name for line in lines if line.phase == "down"}
     outages = []
@@ -90,7 +83,6 @@ def outages_of(run: Run) -> list[Outage]:
 
 @lru_cache(maxsize=1024)
 def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, frozenset[str]]:
-    """Return EV -> the cables of its path in a direction: the first half of a path goes up, the second half goes down."""
     cables = {}
     for ev in path_evs(fabric, src, dst):
         names = [link.name for link in path_links(fabric, src, dst, ev)]
@@ -101,8 +93,7 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """Find the EVs from ``src`` to ``dst`` of which an outage drops some or all packets; none where an EV names no path (adaptive
-    routing)."""
+    """Return EVs hit: none where an EV names no path (adaptive routing)."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
         return frozenset()
@@ -115,13 +106,11 @@ def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
 
 
 def changes(outages: Iterable[Outage]) -> list[float]:
-    """List the times at which cables went down or came back, in order."""
     return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
 
 
 @lru_cache(maxsize=16)
 def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
-    """Return host -> to how many others it sends in the phase of a collective in which they are most."""
     most: Counter[int] = Counter()
     for phase in collective_phases(collective, hosts):
         most |= Counter(src for src, _ in phase.traffic)
@@ -129,7 +118,7 @@ def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
 
 
 class OfQueuePair(Protocol):
-    """A line about a queue pair; about all of two hosts without a number."""
+    """A line without a number is about all queue pairs of two hosts."""
 
     @property
     def pair(self) -> Pair: ...
@@ -141,7 +130,6 @@ T = TypeVar("T", bound=OfQueuePair)
 
 
 def by_pair(lines: Iterable[T]) -> dict[Pair, list[T]]:
-    """Group lines by pair of hosts. A pair without any line has an empty list."""
     found: dict[Pair, list[T]] = defaultdict(list)
     for line in lines:
         found[line.pair].append(line)
@@ -149,8 +137,6 @@ def by_pair(lines: Iterable[T]) -> dict[Pair, list[T]]:
 
 
 class Failures:
-    """What was broken in a run, and what its senders logged of it: all figures of failures are made of this."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
         self.outages = outages_of(run)
@@ -165,7 +151,6 @@ class Failures:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The pairs of the run's data."""
         run, hosts = self.run, self.run.record.ranks
         if run.named_flows:
             return list(dict.fromkeys((hosts[flow.src], hosts[flow.dst]) for flow in run.named_flows))
@@ -175,7 +160,6 @@ class Failures:
 
     @cached_property
     def _heard_of(self) -> list[Pair]:
-        """Pairs of ranks that send, or of which a path has a line in a log; by rank."""
         rank = {host: number for number, host in enumerate(self.run.record.ranks)}
         logged = {line.pair for line in (*self.verdicts, *self.losses)}
         logged |= {(line.host, line.peer) for line in self.reroutes if line.peer is not None}
@@ -184,7 +168,7 @@ class Failures:
 
     @cached_property
     def _arrivals(self) -> dict[tuple[Pair, int | None, int | None], list[float]]:
-        """Packet -> times at which its sender, which had found it lost, knew that it had arrived, ascending (PSNs wrap)."""
+        """Packet -> ascending times at which its sender, which had found it lost, knew that it had arrived (PSNs wrap)."""
         arrivals: dict[tuple[Pair, int | None, int | None], list[float]] = {}
         for line in self.run.of(log.Redelivered):
             arrivals.setdefault((line.pair, line.qpn, line.psn), []).append(line.t_ns)
@@ -200,32 +184,28 @@ class Failures:
 
     @cached_property
     def samples_of(self) -> dict[Pair, list[log.Cwnd | log.Srtt]]:
-        """The lines with RTTs and windows, by time. Those that MRC logs itself every few RTTs, and those of flows: the ones of collectives
-        per bin came later, are of the end of their bin, and would make figures of collectives differ from earlier results."""
+        """MRC's lines with RTTs and windows every few RTTs, and those of flows. Per-bin lines of collectives came later, are of the bin's
+        end, and would change figures."""
         lines = self.run.of_any(log.Srtt, log.Cwnd)
         return by_pair(x for x in lines if isinstance(x, log.Srtt) or (isinstance(x, log.Cwnd) and x.flow is not None))
 
     @cached_property
     def bins_of(self) -> dict[Pair, pd.DataFrame]:
-        """The rows of :attr:`scenarios.figures.measure.Run.evs`, by pair."""
         evs = self.run.evs
         return {(int(rows["host"].iloc[0]), int(rows["peer"].iloc[0])): rows for _, rows in evs.groupby(["host", "peer"])}
 
     def redelivered(self, loss: log.Loss) -> float | None:
-        """Find when the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
+        """Return when the sender of a packet found lost knew that it had arrived, ns."""
         return next((t for t in self._arrivals.get((loss.pair, loss.qpn, loss.psn), ()) if t >= loss.t_ns), None)
 
     def hits(self, outage: Outage, pair: Pair) -> frozenset[int]:
-        """Return the EVs of a pair that an outage hits."""
         return hit_evs(self.run.fabric, outage, *pair)
 
     def flows_hit(self, outages: Iterable[Outage]) -> list[Flow]:
-        """Return the flows with a path that one of the outages hits."""
         hosts = self.run.record.ranks
         return [flow for flow in self.run.named_flows if any(self.hits(o, (hosts[flow.src], hosts[flow.dst])) for o in outages)]
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
-        """Return (sender, receiver) -> EVs that the outage hits, without pairs that have no such EV, or that no log names."""
         if outage not in self._dead:
             hits = {pair: self.hits(outage, pair) for pair in self._heard_of}
             self._dead[outage] = {pair: evs for pair, evs in hits.items() if evs}
@@ -236,15 +216,13 @@ class Failures:
         return {}
 
     def dead_until(self, outage: Outage) -> float:
-        """Find the moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around
-        it."""
+        """Return the outage's end, or when hashing switches have converged around it."""
         reconvergence_ns = self.run.record.reconvergence_ns
         if self.run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
             return outage.end
         return min(outage.end, outage.begin + reconvergence_ns)
 
     def peers_at_once(self, host: int) -> int:
-        """Count the hosts to which a host sends at the same time."""
         run, hosts = self.run, self.run.record.ranks
         if run.named_flows:
             return max(1, len({flow.dst for flow in run.named_flows if hosts[flow.src] == host}))
@@ -253,8 +231,7 @@ class Failures:
         return _most_peers(run.record.workload, tuple(hosts)).get(host, 1)
 
     def traffic_start(self, host: int | None = None) -> float:
-        """Find when the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents
-        started."""
+        """Return when traffic began, ns, with warm-up: first flow or step, else the agents' start."""
         run, record = self.run, self.run.record
         if record.t0_ns is not None:
             return record.t0_ns + min((f.start_ns for f in run.named_flows if host in (None, record.ranks[f.src])), default=0)

@@ -1,7 +1,4 @@
-"""Computes how often switches paused those who sent to them (PFC), for how long, and how far from the congestion that reached.
-
-Pure. testbed/results/summary.py says what each key means.
-"""
+"""Computes how often and how long switches paused senders (PFC), and how far from the congestion."""
 
 from __future__ import annotations
 
@@ -11,18 +8,16 @@ from testbed.results.summary import Pauses, Reaction, Tier
 from topologies.units import NS
 
 TIERS = {"nic": "NIC ports", "up": "T0 uplinks", "down": "T1 downlinks"}
-"""Ports that a switch behind them may pause, from the senders on; a T0's ports to hosts never are: hosts take everything at once."""
+"""Ports that may be paused. T0 ports to hosts never are: hosts take everything at once."""
 
 
 def tier_of(row: PortRow) -> str | None:
-    """Return the key in :data:`TIERS` of a port."""
     if row.written["kind"] == "nic":
         return "nic" if row.of_host else None
     return "up" if "-t0-" in row.node else "down"
 
 
 def figures(run: Run) -> Pauses | None:
-    """Return ``pfc`` of a run's entry in summary.json; None without PFC, or without counters."""
     rows = run.ports if run.fabric.pfc else []
     if not rows:
         return None
@@ -46,7 +41,7 @@ def figures(run: Run) -> Pauses | None:
 
 
 def late_ns(run: Run) -> float:
-    """Compute by how much a pause took effect later than ``Fabric.pfc_ps``, at most, ns; 0 if none was late, or it was not measured."""
+    """Return the most by which a pause took longer than ``Fabric.pfc_ps``, ns; 0 if not measured."""
     rows = run.ports if run.fabric.pfc else []
     return max(0, max((_ns(row, "longest_pause_reaction_ps") for row in rows), default=0) - run.fabric.pfc_ps / NS)
 

@@ -1,8 +1,4 @@
-"""Judges NIC ports that go down and come back under flows: the goodput to which both directions settle, how soon, and the load of the
-planes.
-
-Pure. testbed/results/summary.py says what each key means.
-"""
+"""Judges NIC ports that go down and come back under flows: goodput of both directions, how soon it settles, and the planes' load."""
 
 from __future__ import annotations
 
@@ -18,21 +14,16 @@ from scenarios.figures.outages import Failures, changes, dead_at
 from testbed.results import summary
 from topologies.theory import sack_share
 
-SETTLE_RTTS = 20
-"""Base RTTs after a change that do not count for the goodput to which it settles [ours]."""
-SLIDING_RTTS = 20
-"""Goodput is judged over windows of so many base RTTs: a bin of two has about 20 packets per plane, too few to resolve 3 % [ours]."""
-TOLERANCE = 0.03
-"""Goodput has settled if it stays this close to what is expected [ours]; :func:`settled_ns` allows a packet more."""
-JUDGED_RTTS = 40
-"""A phase must last so many base RTTs to be judged [ours]."""
-FEWEST_PACKETS = 1000
-"""The comparison of planes needs so many packets per plane [ours]."""
+SETTLE_RTTS = 20  # after a change; these do not count for the goodput reached [ours]
+SLIDING_RTTS = 20  # of a goodput window: a bin of two has about 20 packets per plane, too few to resolve 3 % [ours]
+TOLERANCE = 0.03  # of settled goodput; :func:`settled_ns` allows a packet more [ours]
+JUDGED_RTTS = 40  # least length of a phase [ours]
+FEWEST_PACKETS = 1000  # per plane [ours]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of time in which the set of a host's live NIC ports does not change; it begins with such a change."""
+    """A stretch that begins with a change of a host's live NIC ports."""
 
     host: int
     begin: float
@@ -47,7 +38,6 @@ def live_planes(run: Run, host: int, dead: frozenset[str]) -> tuple[int, ...]:
 
 
 def phases(failures: Failures, host: int) -> list[Phase]:
-    """Return the phases of a host after the first change of its ports, while all flows send; [] if no port changes."""
     run, outages = failures.run, failures.outages
     window = all_on(run)
     if window is None:
@@ -66,7 +56,7 @@ def phases(failures: Failures, host: int) -> list[Phase]:
 
 
 def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
-    """Add up bytes per bin of some flows, as counted by their receivers: ``t_ns``, ``bin_ns``, ``rx_bytes``. Empty bins have 0."""
+    """Add up bytes per bin, as receivers counted them; empty bins have 0."""
     flow_bins = run.flows[run.flows["flow"].isin(list(names))]
     if flow_bins.empty:
         return pd.DataFrame({"t_ns": [], "bin_ns": [], "rx_bytes": []})
@@ -79,7 +69,6 @@ def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
 
 
 def mean_share(bins: pd.DataFrame, line_bps: float, begin: float, end: float) -> float | None:
-    """Compute the mean goodput between two times, as a share of the line; None if the interval is empty."""
     rate = rate_in(bins, (begin, end)) if begin < end else None
     return None if rate is None else rate / line_bps
 
@@ -87,11 +76,10 @@ def mean_share(bins: pd.DataFrame, line_bps: float, begin: float, end: float) ->
 def settled_ns(
     bins: pd.DataFrame, line_bps: float, expected: float, begin: float, end: float, width: float, edge_bytes: int = 0
 ) -> float | None:
-    """Find the time from ``begin`` to the first window of ``width`` ns whose goodput is within 3 % of ``expected`` (a share of the line),
-    if the mean from that window to ``end`` is too [ours]: a stall of the machine long afterwards is no part of settling.
+    """Return the time from ``begin`` to the first window of ``width`` ns with goodput within 3 % of ``expected`` (a share of the line);
+    None without one. The mean from there to ``end`` must be as close [ours]: a stall long afterwards is no part of settling.
 
-    Windows begin where bins begin. None if there is no such window. ``edge_bytes``: what the edges of a window may cut off, a packet on
-    each plane; a window may deviate by so much more [ours].
+    ``edge_bytes``: what a window's edges may cut off, a packet on each plane; a window may deviate by so much more [ours].
     """
 
     def near(t: float, until: float) -> bool:
@@ -103,7 +91,6 @@ def settled_ns(
 
 
 def rows_of(failures: Failures) -> list[summary.PortPhase]:
-    """Make a row per host, direction and phase of a run of flows."""
     run, fabric = failures.run, failures.run.fabric
     hosts, rtt = run.record.ranks, run.base_rtt_ns
     line = fabric.payload_rate(run.record.kind)
@@ -139,9 +126,9 @@ def rows_of(failures: Failures) -> list[summary.PortPhase]:
 
 
 def plane_loads(failures: Failures) -> list[summary.PlaneLoad]:
-    """Compare first transmissions per plane with an equal share for each plane that was up, over the phases with some port down. One row
-    for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the largest over
-    planes whose equal share is 1,000 packets or more; None without such a plane."""
+    """Compare first transmissions per plane with equal shares for live planes, while some port was down. A row for each host whose ports
+    changed and each sender: itself, and hosts that send only to it. ``deviation``: the largest over planes with an equal share of 1,000
+    packets or more."""
     run, pairs = failures.run, failures.pairs
     fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []
@@ -170,7 +157,6 @@ def plane_loads(failures: Failures) -> list[summary.PlaneLoad]:
 
 
 def fill(entry: summary.Run, failures: Failures) -> None:
-    """Enter what a run of flows in which NIC ports changed adds; nothing for other runs."""
     rows = rows_of(failures) if failures.run.named_flows else []
     if not rows:
         return

@@ -145,7 +145,7 @@ class Results:
         return self._named(self._from_begin(self._read(name)))
 
     def _from_begin(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Count the moments of a frame from the begin of each run; lengths (``bin_ns``, ``cost_ns``) stay."""
+        """Count moments of a frame from each run's begin; lengths (``bin_ns``, ``cost_ns``) stay."""
         begins = {run.run: self._stored.begin_ns(run) or 0.0 for run in self._runs}
         begin = frame["run"].map(begins).astype(float)
         return frame.assign(**{name: frame[name] - begin for name in _MOMENTS if name in frame})

@@ -1,7 +1,4 @@
-"""Writes runs as rows of one flat table: independent variables first, then all figures. The files are ``runs.csv`` and ``runs.parquet``.
-
-Called by the runner after each run, and by comparisons. A row depends only on the run's entry in summary.json.
-"""
+"""Writes runs as rows of one flat table: independent variables first, then all figures."""
 
 from __future__ import annotations
 
@@ -16,14 +13,12 @@ from testbed.results.summary import Run
 from topologies.structs import plain
 
 VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
-"""Columns of the independent variables; one column per key of the sweep follows. All other columns are results."""
 FIRST_FIGURE = "ranks"
-"""The first column of results: the columns between ``seed`` and this one are keys of the sweep."""
 Scalar = str | int | float | bool | None
 
 
 def row(run: Run, scenario_name: str) -> dict[str, Scalar]:
-    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are dropped."""
+    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", others are dropped."""
     variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: getattr(run, key) for key in VARIABLES[1:]}, **run.settings}
     figures: dict[str, Scalar] = {FIRST_FIGURE: run.ranks}
     _flatten({key: value for key, value in plain(run).items() if key not in VARIABLES and key != "settings"}, "", figures)
@@ -42,14 +37,13 @@ def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> N
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
-    """Return the keys of the sweep, from a frame of rows."""
     columns = [str(column) for column in frame.columns]
     return columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)] if FIRST_FIGURE in columns else []
 
 
 def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
-    """Make the rows a frame that Parquet accepts: columns in order of appearance, with one type each (text if runs differ in type).
-    ``floats``: columns that are floating-point, even if all their values are whole."""
+    """Return a frame that Parquet accepts: one type per column (text if runs differ). ``floats``: floating-point columns, even if all
+    values are whole."""
     keys = list(dict.fromkeys(key for r in rows for key in r))
     columns: dict[str, pd.Series[Any]] = {}
     for key in keys:
@@ -69,7 +63,7 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
 
 
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
-    """Write ``name``.csv and ``name``.parquet, each whole or not at all: an interruption leaves the earlier file."""
+    """Write .csv and .parquet, each whole or not at all: an interruption leaves the earlier file."""
     for ending in ("csv", "parquet"):
         with replacing(directory / f"{name}.{ending}") as part:
             if ending == "csv":
@@ -79,7 +73,6 @@ def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
 
 
 def write_rows(entries: Sequence[Run], scenario_name: str, directory: Path) -> pd.DataFrame:
-    """Write ``runs.csv`` and ``runs.parquet`` from summary entries; returns the table."""
     frame = table([row(entry, scenario_name) for entry in entries])
     write_table(frame, directory, "runs")
     return frame

@@ -1,4 +1,4 @@
-"""Says whether DCQCN's rates were level when a run was measured. Pure; testbed/results/summary.py says what each key means."""
+"""Says whether DCQCN's rates were level when a run was measured."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from testbed.results.summary import Dcqcn
 WINDOW_NS = 1e6
 LEVEL = 0.1
 MOST_NS = 10e6
-"""Rates are level if each, from one host to another, stays within 10 % of its mean in two windows of 1 ms; who waits for that waits 10 ms
-at most [ours]. A window holds some eighteen of DCQCN's increases (a timer of 55 us); single queue pairs go on hunting for much longer."""
+"""Rates are level if each, from one host to another, stays within 10 % of its mean in two windows of 1 ms; a waiter gives up after 10 ms
+[ours]. A window holds some eighteen of DCQCN's increases (a timer of 55 us)."""
 PART_NS = 1e5
 
 
 def figures(run: Run) -> Dcqcn | None:
-    """Return ``dcqcn`` of a run's entry in summary.json; None where no queue pair's rate was ever cut."""
     rates = run.cwnd
     if run.record.kind != "roce" or not (rates["rate_bps"].fillna(0) > 0).any():
         return None
@@ -34,8 +33,7 @@ def figures(run: Run) -> Dcqcn | None:
 
 
 def levels(rates: pd.DataFrame, line: int) -> pd.Series[bool]:
-    """Say by time, ns, whether rates were level in the two windows before it. ``rates``: ``host``, ``peer``, ``qpn``, ``t_ns`` and
-    ``rate_bps``, where 0 stands for ``line``."""
+    """Return by time, ns, whether rates were level in the two windows before. A ``rate_bps`` of 0 stands for ``line``."""
     parts = round(WINDOW_NS / PART_NS)
     known = rates.assign(rate=rates["rate_bps"].astype(float).replace(0.0, float(line)), part=(rates["t_ns"] // PART_NS).astype(int))
     by_qp = known.pivot_table(index="part", columns=["host", "peer", "qpn"], values="rate")
@@ -47,7 +45,6 @@ def levels(rates: pd.DataFrame, line: int) -> pd.Series[bool]:
 
 
 def note(found: Dcqcn | None) -> list[str]:
-    """Say what stands beside figures of rates that were not level."""
     if found is None or found.level:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Percentiles with enough samples, medians with their intervals, and fairness. Pure."""
+"""Computes percentiles with enough samples, medians with intervals, and fairness."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import pandas as pd
 
 from testbed.results.summary import Spread
 
-CONFIDENCE = 0.95
-"""An interval must hold the median with this probability."""
-FEWEST = 6
-"""An interval of this confidence needs so many values: the range of five holds the median with 93.75 %, that of six with 96.9 %."""
+CONFIDENCE = 0.95  # of an interval that holds the median
+FEWEST = 6  # The range of five values holds the median with 93.75 %, of six with 96.9 %.
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
@@ -31,33 +29,30 @@ def spread(times: pd.Series[Any]) -> Spread:
 
 
 def whole_steps(steps: pd.DataFrame, ranks: Collection[int]) -> pd.DataFrame:
-    """Choose the rows of ``ranks`` in the steps that all of them finished; ``steps`` has a row per ``step`` and ``rank``."""
     own = steps[steps["rank"].isin(ranks)]
     return own[own.groupby("step")["rank"].transform("count") == len(ranks)]
 
 
 def slowest(steps: pd.DataFrame) -> pd.Series[Any]:
-    """Compute the time of the slowest rank by ``step``, in the unit of ``start_ns`` and ``end_ns``."""
+    """Return the slowest rank's time by ``step``, in the unit of ``start_ns``."""
     return (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).max()
 
 
 def beside(steps: pd.DataFrame, jobs: Sequence[Collection[int]]) -> list[pd.DataFrame]:
-    """Return the rows of :func:`whole_steps` of each job, given as its ranks, that ended before the first job was through: the steps that
-    it made beside all others. Of a single job these are all."""
+    """Return each job's rows of :func:`whole_steps` that ended before the first job was through."""
     last = pd.Series([steps.loc[steps["rank"].isin(ranks), "end_ns"].max() for ranks in jobs]).min()
     return [whole_steps(steps[steps["end_ns"] <= last], ranks) for ranks in jobs]
 
 
 def jain(rates: Sequence[float]) -> float | None:
-    """Compute Jain's fairness index: 1 if all rates are equal, 1/n if one of n has everything. None without rates, or if all are 0."""
+    """Return Jain's index: 1 if all rates are equal, 1/n if one of n has everything."""
     squares = sum(x * x for x in rates)
     return sum(rates) ** 2 / (len(rates) * squares) if squares else None
 
 
 def coverage(n: int, cut: int = 0) -> float:
-    """Compute the probability that the range of ``n`` values, without the ``cut`` least and ``cut`` largest, holds the median of their
-    distribution. Exact for any continuous distribution: each value is above the median with probability 1/2, so this is 1 - 2 P(Binomial(n,
-    1/2) <= cut)."""
+    """Compute the probability that the range of ``n`` values, without the ``cut`` least and ``cut`` largest, holds the median. Exact for
+    any continuous distribution: each value is above the median with probability 1/2, so this is 1 - 2 P(Binomial(n, 1/2) <= cut)."""
     return 1.0 - 2 * sum(math.comb(n, i) for i in range(cut + 1)) / float(2**n)
 
 
@@ -65,8 +60,8 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return (low, high), two of ``values`` that form an interval around their median; None below two values.
 
     From :data:`FEWEST` values on it is the narrowest order-statistic interval that holds the median with 95 % or more: the range of 6 to 8
-    values (96.9, 98.4, 99.2 %), without one value at each end for 9 to 11 (96.1, 97.9, 98.8 %), and so on. Below that it is the range,
-    which holds the median with 50, 75, 87.5 and 93.75 % for 2 to 5 values; :func:`interval_name` gives the right name.
+    values (96.9, 98.4, 99.2 %), without one value at each end for 9 to 11 (96.1, 97.9, 98.8 %), and so on. Below that it is the range, with
+    50, 75, 87.5 and 93.75 % for 2 to 5 values.
     """
     n = len(values)
     if n < 2:
@@ -82,15 +77,13 @@ def interval_name(n: int) -> str:
 
 
 def interval_note(counts: Iterable[int]) -> str:
-    """Name, for a caption, the intervals around medians of ``counts`` values; "" if none has an interval."""
     names = {interval_name(n) for n in counts if n > 1}
     return f"95 % interval (range below {FEWEST} seeds)" if len(names) > 1 else next(iter(names), "")
 
 
 def medians(trees: Sequence[Any], missing: float = math.inf) -> Any:
-    """Merge several summaries into one whose numbers are the medians. Other values are kept only if all summaries agree. A summary that
-    lacks a number which others have counts as ``missing``: infinity, of the sign that is worse for whoever asks. The median is None if it
-    is infinite, so if half of the summaries or more lack the number."""
+    """Merge summaries into one of medians; other values stay only if all agree. A number that one lacks counts as ``missing``: infinity, of
+    the worse sign. An infinite median, if half or more lack the number, is None."""
     first = trees[0]
     if all(isinstance(tree, dict) for tree in trees):
         return {key: medians([tree[key] for tree in trees], missing) for key in first if all(key in tree for tree in trees)}

@@ -1,6 +1,6 @@
-"""Gives plots and the report a results directory: they read its summary, manifest and Parquet tables, nothing else.
+"""Reads a results directory for plots and the report.
 
-A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
+A :class:`Stored` has all runs, or with ``settings`` those of one variant of a sweep.
 """
 
 from __future__ import annotations
@@ -28,19 +28,15 @@ from topologies import Fabric, FabricError
 from topologies.files import FileError
 from topologies.units import NS
 
-SEEDS_SHOWN = 2
-"""Figures of single runs show at most so many seeds: of more they show only the first [ours]."""
+SEEDS_SHOWN = 2  # Of more, figures of single runs show the first [ours].
 FAR_OFF = 100
-"""Bins lie within so many lengths of a run, and the square of so many base RTTs [ours]."""
+"""Bins lie within so many lengths of a run, and that squared in base RTTs [ours]."""
 OF_FIGURES = ("runs", "comparison")
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
-"""Tables that every results directory has."""
 
 
 @dataclass
 class Stored:
-    """A results directory."""
-
     directory: Path
     settings: dict[str, Setting] | None = None
     whole: Stored | None = None
@@ -69,11 +65,10 @@ class Stored:
         return read(self.directory / "manifest.json", Manifest)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read a table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
+        """Return rows that fit the summary's runs; none without the file. Raises :class:`ResultsError`."""
         return self._fitting(name, self.unjudged_table(name))
 
     def unjudged_table(self, name: str) -> pd.DataFrame:
-        """Read a Parquet table as it is. Raises :class:`ResultsError` if it cannot be read."""
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
@@ -88,8 +83,7 @@ class Stored:
             raise ResultsError(f"{path} cannot be read ({first_line(error)}): {again}") from None
 
     def _fitting(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return ``frame`` if its rows are of runs of the summary, of hosts and planes that their fabrics have, and of times within them.
-        Raises :class:`ResultsError` otherwise."""
+        """Raise :class:`ResultsError` unless rows fit the summary's runs, their fabrics' hosts and planes, and their times."""
         if name in (*OF_FIGURES, "counters") or "run" not in frame:
             return frame
         runs = {run.run: run for run in self.summary.runs}
@@ -114,7 +108,6 @@ class Stored:
         return frame
 
     def judge(self) -> None:
-        """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""
         runs = self.summary.runs
         if self.manifest.fidelity is None:
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
@@ -141,7 +134,6 @@ class Stored:
             self.judge_rows("steps", run)
 
     def judge_rows(self, name: str, run: Run) -> None:
-        """Check that a table has rows of a run. Raises :class:`ResultsError` otherwise."""
         if not len(self.rows(name, run)):
             fix = f"mrcbed results plot --tables {self.directory} makes it again from raw/"
             raise self.fail(f"{name}.parquet", f"has no rows of run {run.run}, which summary.json has: {fix}")
@@ -153,7 +145,7 @@ class Stored:
 
     @cached_property
     def variants(self) -> list[Stored]:
-        """Return one object for each setting of the scenario, in order; only this object itself if the scenario sweeps nothing."""
+        """One object per setting; only this one if the scenario sweeps nothing."""
         settings: list[dict[str, Setting]] = []
         for run in self.summary.runs:
             if run.settings not in settings:
@@ -162,7 +154,6 @@ class Stored:
 
     @property
     def tag(self) -> str:
-        """The part of the names of figure files that tells this variant from others."""
         return suffix(self.settings or {})
 
     @cached_property
@@ -188,7 +179,6 @@ class Stored:
 
     @property
     def shown_runs(self) -> list[Run]:
-        """The runs that figures of single runs show."""
         keys = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
         return [r for r in self.runs if (r.placement, r.seed) in keys]
 
@@ -197,32 +187,27 @@ class Stored:
         return seeds if len(seeds) <= SEEDS_SHOWN else seeds[:1]
 
     def seed_words(self, seed: int) -> str:
-        """Write the end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
         count = len({r.seed for r in self.runs})
         label = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
         return f"{label}{self.settings_words}"
 
     @property
     def settings_words(self) -> str:
-        """Write a line per setting of this variant, for a title; empty without a sweep."""
         names = short_keys(list(self.settings or {}))
         return "".join(f"\n{short} = {(self.settings or {})[key]}" for key, short in names.items())
 
     def groups(self) -> list[tuple[str, list[int]]]:
-        """Return (placement, its seeds), in order."""
         return [
             (p, list(dict.fromkeys(r.seed for r in self.runs if r.placement == p))) for p in dict.fromkeys(r.placement for r in self.runs)
         ]
 
     def ordered(self, placement: str, seed: int | None = None) -> list[Run]:
-        """Return the runs of a placement, in the scenario's order of transports."""
         names = [t.name for t in self.manifest.scenario.transports]
         runs = [r for r in self.runs if r.placement == placement and seed in (None, r.seed)]
         return sorted(runs, key=lambda r: (names.index(r.transport) if r.transport in names else len(names), r.seed))
 
     @cached_property
     def fabrics(self) -> dict[str, Fabric]:
-        """The networks that runs stand for, by name."""
         if self.whole is not None:
             return self.whole.fabrics
         try:
@@ -237,7 +222,7 @@ class Stored:
         return self.fabrics[run.fabric]
 
     def begin_ns(self, run: Run) -> float | None:
-        """Find when the first measured step of a run began; for flows, their t0."""
+        """Return when the first measured step began; for flows, their t0."""
         if (t0_ns := known(run.t0_ns)) is not None:
             return t0_ns
         steps = self.steps[self.steps["run"] == run.run] if len(self.steps) else self.steps
@@ -245,12 +230,10 @@ class Stored:
 
     @staticmethod
     def since(run: Run) -> str:
-        """Write what :meth:`begin_ns` finds, as the label of an axis."""
         return f"time since the first {'flow began' if run.flows else 'measured step'} [µs]"
 
     def step_times(self, run: Run) -> dict[str, pd.Series[Any]]:
-        """Return the times of the slowest rank, ns, by step that all ranks finished: one series, named "", or one per job of the steps that
-        it made beside the others."""
+        """Return the slowest rank's times, ns, by whole step: one series, named "", or one per job of steps beside the others."""
         counts = {name: job.ranks for name, job in run.jobs.items()} or {"": run.ranks}
         ends = list(accumulate(counts.values()))
         ranks = {job: range(end - counts[job], end) for job, end in zip(counts, ends, strict=True)}
@@ -258,12 +241,11 @@ class Stored:
         return {job: slowest(rows) for job, rows in zip(ranks, found, strict=True)}
 
     def transfer_times(self, run: Run) -> dict[str, pd.Series[Any]]:
-        """Return the time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
+        """Return one series, ns, named ""; none in results of versions without transfers."""
         transfers = self.rows("transfers", run)
         return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype=float)}
 
     def outages(self, run: Run) -> list[Outage]:
-        """Return the outages of scenarios.figures.outages, by begin."""
         found = [
             Outage(
                 f.fault, f.kind, f.on, begin, ENDLESS if end is None else end, tuple(f.links), f.to, f.probability, f.direction
@@ -274,7 +256,6 @@ class Stored:
 
 
 def by_transport(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Return transport -> its runs, in the order of the first ones."""
     of: dict[str, list[Run]] = {}
     for run in runs:
         of.setdefault(run.transport, []).append(run)

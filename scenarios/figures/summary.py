@@ -1,8 +1,4 @@
-"""Makes ``summary.json``: the figures of a scenario's runs and the checks on them. The keys are a contract: later versions add, never
-rename.
-
-Called by the runner on what scenarios.figures.measure read. Pure.
-"""
+"""Makes ``summary.json``: figures and checks. The keys are a contract: later versions add, never rename."""
 
 from __future__ import annotations
 
@@ -50,13 +46,12 @@ UNMEASURED: dict[str, dict[str, str]] = {
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
     },
 }  # fmt: skip
-"""World -> figures that a run in it cannot have, as dotted paths in summary.json, each with the reason. A check on such a figure does not
-apply."""
+"""World -> figures that its runs cannot have, as dotted paths, with the reason. A check on them does not apply."""
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 
 def ideals(run: Run) -> tuple[float | None, float | None]:
-    """Compute the bus bandwidth of healthy links, and without the cables that the scenario breaks; None for a run of no collective."""
+    """Return bus bandwidth of healthy links, and without the cables that the scenario breaks."""
     record = run.record
     if record.workload not in COLLECTIVES:
         return None, None
@@ -65,8 +60,6 @@ def ideals(run: Run) -> tuple[float | None, float | None]:
 
 
 def run_summary(run: Run, expected: str = "done") -> summary.Run:
-    """Make one entry of ``runs``: the figures of a run. ``expected``: the outcome that the scenario wants; if it is not "done", books and
-    steps are not judged."""
     record, fabric, packets, failures, times = run.record, run.fabric, books(run.record), Failures(run), run.step_times
     kind, ranks = record.workload, len(record.ranks)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
@@ -144,7 +137,7 @@ def run_summary(run: Run, expected: str = "done") -> summary.Run:
 
 
 def judgement(run: Run, packets: summary.Packets, wrong: int, expected: str) -> fidelity.Judgement:
-    """Judge the fidelity of a run. If the scenario wants it to end badly, only wrong results count."""
+    """If the scenario wants the run to end badly, only wrong results count."""
     if expected != "done":
         return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
     record, faults = run.record, run.of(log.Fault)
@@ -163,8 +156,7 @@ def judgement(run: Run, packets: summary.Packets, wrong: int, expected: str) -> 
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, summary.Run] | None = None) -> summary.Summary:
-    """Make the content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run. One run's files
-    are in memory at a time."""
+    """``known``: entries computed before, by run. One run's files are in memory at a time."""
     variants = scenario.variants
 
     def entry_of(run: Run) -> summary.Run:
@@ -200,7 +192,6 @@ def expected_outcome(variants: Sequence[Variant], settings: Mapping[str, Setting
 
 
 def checks_of(variant: Variant, entries: Sequence[summary.Run]) -> list[summary.Check]:
-    """Return ``checks`` on the runs of one setting: per placement and seed, or per placement on the medians over the seeds."""
     checks = []
     places = list(dict.fromkeys(e.placement for e in entries))
     seeds = {place: list(dict.fromkeys(e.seed for e in entries if e.placement == place)) for place in places}
@@ -236,5 +227,5 @@ def checks_of(variant: Variant, entries: Sequence[summary.Run]) -> list[summary.
 
 
 def exit_status(made: summary.Summary) -> int:
-    """Return the exit status: 0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
+    """Return 0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user."""
     return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[made.verdict]

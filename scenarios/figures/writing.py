@@ -1,8 +1,4 @@
-"""Writes result files: whole or not at all, with a one-line error if they cannot be written.
-
-Called by all that writes into a results directory. A disk may be full, or become read-only, at any moment of a run that took hours: what
-was finished stays as it is, and the error says what to do.
-"""
+"""Writes result files whole or not at all, with a one-line error if they cannot be written."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from pathlib import Path
 from testbed.errors import FIXES, LIMITS, ClusterDied, UserError, refusal
 
 ROOM = 1 << 16
-"""A disk with less free space than this, in bytes, counts as full: agents write so much at a time [ours]."""
+"""A disk with less free space, in bytes, counts as full: agents write so much at a time [ours]."""
 
 
 class Unwritable(UserError):
@@ -24,7 +20,7 @@ class Unwritable(UserError):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a file to write, which then replaces ``path``. An interruption leaves ``path`` as it was."""
+    """Yield a file that then replaces ``path``. An interruption leaves ``path`` as it was."""
     part = path.with_name(f".{path.name}.part")
     try:
         yield part
@@ -36,13 +32,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_writable(directory: Path) -> None:
-    """Check, before a run begins, that a directory can be written. Raises :class:`Unwritable` otherwise."""
     if not os.access(directory, os.W_OK | os.X_OK):
         raise Unwritable(f"--out {directory}: nothing can be written there: {FIXES[errno.EROFS]}")
 
 
 def is_full(directory: Path) -> bool:
-    """Say whether the disk of a directory has no space left."""
     try:
         filesystem = os.statvfs(directory)
     except OSError:
@@ -52,8 +46,7 @@ def is_full(directory: Path) -> bool:
 
 @contextmanager
 def written_to(directory: Path) -> Iterator[None]:
-    """Guard code that writes results into a directory. Raises :class:`Unwritable` if the machine refuses disk space, memory or files, also
-    if an agent died for this reason."""
+    """Raise :class:`Unwritable` if the machine refuses disk space, memory or files, also if an agent died for this reason."""
     try:
         yield
     except ClusterDied as error:

@@ -1,1 +1,1 @@
-"""Jobs: programs of computing and communicating, from a description or a trace, checked and carried out (docs/how/traces.md)."""
+"""Checks and carries out programs of computing and communicating, from descriptions or traces (docs/how/traces.md)."""

@@ -1,12 +1,12 @@
-"""Reads workloads of AICB and SimAI: a line of the parallelism, a number of layers, one line of twelve columns for each.
+"""Reads workloads of AICB and SimAI: a line of the parallelism, a number of layers, a line of twelve columns for each.
 
 Columns: name, -1, then computing (ns), communication and bytes three times (forward, backward for the inputs' gradients, backward for the
-weights' gradients), and an update time, which SimAI does not use either. The suffix of a communication names its group: none is tensor
-parallel, _DP data parallel, _EP expert parallel, _DP_EP data parallel among equal experts. All ranks run the same layers.
+weights' gradients), and an update time, which SimAI does not use either. A communication's suffix names its group: none is tensor parallel,
+_DP data parallel, _EP expert parallel, _DP_EP data parallel among equal experts. All ranks run the same layers.
 
-What SimAI's own front end makes of a file is a state machine; ours is the plain reading: all layers forward, then all backward from the
-last to the first, in which the weights' communication overlaps with what follows. Pipeline stages and their messages are not in the file's
-lines, so pp is taken as more data parallelism, and this is reported. An unknown operation is dropped, as SimAI does, and reported.
+SimAI makes a state machine of a file. Here all layers run forward, then backward, where the weights' communication overlaps with what
+follows. A file lacks pipeline stages and their messages, so pp is taken as more data parallelism. This and unknown operations, which are
+dropped as SimAI does, are reported.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ OPERATIONS = {
 GROUPS = ("", "TP", "DP", "EP", "DP_EP")
 COLUMNS = 12
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{0,19})?(e\+?[0-9]{1,2})?", re.IGNORECASE)
-MOST_SKIPPED = 20
-"""The most operations that are named one by one [ours]."""
+MOST_SKIPPED = 20  # named one by one [ours]
 HEADS = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO")
 ASTRA_SIM_1 = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
-"""Heads of the format that AICB's comes from, whose groups follow from a network's dimensions; Chakra's converter reads them."""
+"""Heads of the older format, whose groups follow from a network's dimensions."""
 
 
 def read(path: Path, ranks: int, hosts: int | None = None) -> Plan:
-    """Read the plan of so many ranks; ``hosts``: how many there could be. Raises :class:`PlanError` with the number of the line,
-    OSError."""
+    """Raises :class:`PlanError` with the number of the line, OSError."""
     lines = content(path).decode(errors="replace").splitlines()
     if lines and "," in lines[0] and "comm_type" in lines[0]:
         raise PlanError("line 1: a list of calls (CSV) for AICB's own runner; what is read is the text that AICB writes for SimAI")
@@ -103,7 +101,7 @@ def _parallelism(line: str) -> dict[str, int]:
 
 
 def _group(suffix: str, rank: int, ranks: int, tp: int, ep: int) -> tuple[int, ...]:
-    """List the ranks of a group, as Megatron orders them: tensor parallel next to each other, experts next among data-parallel ones."""
+    """Follow Megatron's order: tensor parallel next to each other, experts next among data-parallel ones."""
     t, d = rank % tp, rank // tp
     match suffix:
         case "" | "TP":

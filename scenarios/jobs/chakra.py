@@ -1,18 +1,18 @@
-"""Reads Chakra execution traces: ``NAME.0.et``, ``NAME.1.et``, ..., one file per rank (MLCommons Chakra, schema 0.0.4 and 1.0.0, which have
-the same layout).
+"""Reads Chakra execution traces: ``NAME.0.et``, ``NAME.1.et``, ..., one file per rank (MLCommons Chakra, schema 0.0.4 and 1.0.0, of the
+same layout).
 
 A file is a sequence of protobuf messages, each after its length as a varint: one GlobalMetadata, then nodes. Chakra's own tools read it
 gzipped, too. Or it is JSON: what Chakra's jsonizer writes (objects one after the other, in protobuf's mapping to JSON), or a table with a
-list of nodes: ``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Only what is needed is read, and every
-length is checked against what is there, so a hostile file costs no more than its own size, unpacked.
+list of nodes: ``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Every length is checked against what is
+there: a hostile file costs no more than its unpacked size.
 
-Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes as ASTRA-sim takes them: an all-gather's is
-what one rank gives. Data dependencies are followed. Control dependencies are, too, as ASTRA-sim's feeder does, unless one names a node that
-is not there or they make a cycle: in a trace of PyTorch they say who called whom, the converter drops nodes that others name, and Chakra's
-own feeder does not look at them.
+Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes are as ASTRA-sim takes them: an
+all-gather's is what one rank gives. Data dependencies are followed. Control dependencies are, too, as in ASTRA-sim's feeder, unless one
+names a node that is not there or they make a cycle: in a trace of PyTorch they say who called whom, the converter drops nodes that others
+name, and Chakra's own feeder ignores them.
 
-A group is named by the attribute ``pg_name``: in a JSON file, ``{"name": [ranks]}``, or in the trace itself, in the metadata node of
-PyTorch's process groups. No name is all ranks, and so is "0", as in ASTRA-sim, unless somebody defines it.
+A group is named by the attribute ``pg_name``: in a JSON file, ``{"name": [ranks]}``, or in the metadata node of PyTorch's process groups.
+No name is all ranks, and so is "0", as in ASTRA-sim, unless somebody defines it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from topologies import files
 from topologies.units import MAX_TIME, NS
 
 MOST_READ = 500_000
-"""The most nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
+"""Nodes of all files, most of which do nothing in a trace of PyTorch [ours]."""
 MOST_TABLES = 8_000_000
-"""The most tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
-MOST_NAMED = 4096
-"""The most groups in a JSON file [ours]."""
+"""Tables and lists of a JSON file, a dozen to a node of some 70 bytes each [ours]."""
+MOST_NAMED = 4096  # groups in a JSON file [ours]
 MOST_RANKS = 1024
 TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 COLLECTIVE_TYPES = (
@@ -50,7 +49,7 @@ OPERATIONS = {
 BARRIER_BYTES = 4
 Value = int | float | str | list[Any] | None
 _NUMBERS = {7, 9, 11, 13, 27}
-"""Fields of an attribute that hold a plain varint: int32, int64, uint32, uint64, bool."""
+"""Attributes' varint fields: int32, int64, uint32, uint64, bool."""
 _ZIGZAG = {15, 17}
 _FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 _BOOLS, _STRING = 28, 29
@@ -102,7 +101,6 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _numbers(value: int | memoryview) -> list[int]:
-    """Read a repeated number: one, or packed."""
     if isinstance(value, int):
         return [value]
     result: list[int] = []
@@ -124,7 +122,7 @@ def _whole(value: float) -> int | None:
 
 
 def _attribute(data: memoryview) -> tuple[str, Value]:
-    """Read name and value; a value of a kind that no node needs is None, and a missing one 0."""
+    """Return None for a value of a kind that no node needs, and 0 for a missing one."""
     name, value, other = "", None, False
     for number, field in _fields(data):
         if number == 1 and not isinstance(field, int):
@@ -145,8 +143,6 @@ def _attribute(data: memoryview) -> tuple[str, Value]:
 
 
 class _Raw:
-    """A node as its file has it."""
-
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.number = self.type = self.micros = 0
@@ -159,7 +155,6 @@ class _Raw:
         return f"rank {self.rank}: node {self.number} {self.name!r}"
 
     def read(self, data: memoryview) -> None:
-        """Read the node from protobuf."""
         for number, field in _fields(data):
             if number in (1, 3, 7) and not isinstance(field, int):
                 raise _Broken(f"field {number} of a node is no number")
@@ -183,7 +178,7 @@ class _Raw:
                 self.attributes[name] = value
 
     def take(self, data: Mapping[str, Any]) -> None:
-        """Take the node from JSON: names of protobuf's own mapping, of Chakra's feeder, and of STAGE."""
+        """Take a node by protobuf's own names, those of Chakra's feeder, or of STAGE."""
         for key, value in data.items():
             key = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", key).lower()
             if key == "id":
@@ -208,7 +203,6 @@ class _Raw:
                 self.attributes[key] = value
 
     def value(self, name: str) -> int | None:
-        """Read a number, however it is written."""
         value = self.attributes.get(name)
         if isinstance(value, str):
             return int(value) if re.fullmatch(r"-?[0-9]{1,20}", value) else None
@@ -216,7 +210,7 @@ class _Raw:
 
     @property
     def weight(self) -> int:
-        """Return 1 for a node and its first dependencies; those beyond take as much memory as nodes."""
+        """1 for a node and its first dependencies; those beyond take as much memory as nodes."""
         return 1 + (len(self.data) + len(self.control)) // 16
 
     @property
@@ -228,7 +222,7 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """Read process groups of PyTorch, which a metadata node holds as JSON within a list; no ranks are all ranks."""
+        """Read PyTorch's groups, which a metadata node holds as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
             return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
@@ -244,7 +238,7 @@ def _integer(value: Any) -> int:
 
 
 def _place(value: Any, names: tuple[str, ...]) -> int:
-    """Return the number of a name in an enumeration, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
+    """Take a name or a number: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
     word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace("COLLCOMM", "COMMCOLL")
     plain = [name.replace("_", "") for name in names]
     return plain.index(word) if word in plain else _integer(value)
@@ -266,7 +260,7 @@ def _messages(data: memoryview, name: str) -> Iterator[memoryview]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """List the files of all ranks, in order: of a directory, of the file of any rank, or of ``NAME``. Raises :class:`PlanError`."""
+    """List files in rank order: of a directory, of any rank's file, or of ``NAME``. Raises :class:`PlanError`."""
     folder = path if path.is_dir() else path.parent
     found: dict[tuple[str, str], dict[int, Path]] = {}  # by name and kind
     files = sorted(file for file in (folder.iterdir() if folder.is_dir() else ()) if file.is_file())
@@ -302,7 +296,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
-    """Read groups by name. Raises :class:`PlanError`."""
+    """Raises :class:`PlanError`."""
     try:
         data = files.parse_json(content(path, MOST_FILE >> 4), path)
     except OSError as error:
@@ -325,7 +319,6 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
-    """Read the nodes of a JSON file."""
     if (count := data.count(b"{") + data.count(b"[")) > MOST_TABLES:
         raise PlanError(f"{name}: {count:,} tables and lists, {MOST_TABLES:,} at most: replay fewer ranks or steps")
     text, at = data.decode(errors="replace").strip(), 0
@@ -372,8 +365,8 @@ def _protobuf(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
 
 
 def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks: int | None = None) -> Plan:
-    """Read the plan. ``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the
-    node's number, OSError."""
+    """``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the node's number,
+    OSError."""
     found = files_of(path)
     if len(found) == 1:
         if ranks is None:
@@ -428,7 +421,6 @@ def _with(node: Node, before: tuple[int, ...]) -> Node:
 
 
 def _contradiction(nodes: Sequence[Node], rank: int) -> str | None:
-    """Say why a rank's control dependencies cannot be followed beside those of data."""
     numbers = {node.number for node in nodes}
     for node in nodes:
         for before in node.after:

@@ -1,4 +1,4 @@
-"""Reads a file of a trace, however it is packed."""
+"""Reads a trace's file, however it is packed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 from scenarios.jobs.plan import PlanError
 from topologies import files
 
-MOST_FILE = 64 << 20
-"""The largest file, in bytes, unpacked [ours]."""
+MOST_FILE = 64 << 20  # bytes, unpacked [ours]
 BOM = b"\xef\xbb\xbf"
 
 
 def content(path: Path, most: int = MOST_FILE) -> bytes:
-    """Read a file, unpacked if it is gzipped, without a byte order mark. Raises :class:`PlanError` for one that is too large, OSError."""
+    """Unpack gzip and drop a byte order mark. Raises :class:`PlanError` for a large file, OSError."""
     try:
         data = files.content(path, most)
         if data[:2] == b"\x1f\x8b":
@@ -31,10 +30,9 @@ def content(path: Path, most: int = MOST_FILE) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """Say whether data is JSON. A first message of ten bytes begins with a line feed, too; JSON that a program writes does not."""
+    """Tell JSON from a first message of ten bytes, which begins with a line feed, too; JSON that a program writes does not."""
     return data[:1] in (b"{", b"[") or (data[:1].isspace() and data[:1] != b"\n" and data.lstrip()[:1] in (b"{", b"["))
 
 
 def is_text(path: Path) -> bool:
-    """Say whether a file is AICB's and not Chakra's."""
     return Path(path.name.removesuffix(".gz")).suffix not in (".et", ".json") and not is_json(content(path))

@@ -1,6 +1,6 @@
-"""Jobs described in a scenario: data, tensor, pipeline and expert parallelism, layers, computing and bytes; the plan of several at once.
+"""Plans jobs described in a scenario: data, tensor, pipeline and expert parallelism, layers, computing and bytes.
 
-Ranks are numbered as Megatron does: tensor parallel next to each other, experts next among data-parallel ranks, pipeline stages last.
+Ranks are numbered as in Megatron: tensor parallel next to each other, experts next among data-parallel ranks, pipeline stages last.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from scenarios.jobs.plan import COMPUTE, MOST_BYTES, MOST_NODES, RECV, SEND, Node, Plan, PlanError, checked
 from topologies.units import NS
 
-FORWARD = 1 / 3
-"""Share of a step's computing that is the forward pass: the backward pass computes two gradients [usual]."""
-GPT_BYTES = 841_216
-"""The gradient of the model that a job may train: scenarios.jobs.gpt."""
+FORWARD = 1 / 3  # of a step's computing: the backward pass computes two gradients [usual]
+GPT_BYTES = 841_216  # of the model in scenarios.jobs.gpt
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job. ``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a
-    stage has layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent
-    between stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are
-    reduced while earlier layers still compute. ``trains``: a model is really trained (scenarios/jobs/gpt_rank.py)."""
+    """``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a stage has
+    layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent between
+    stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are reduced while
+    earlier layers still compute. ``trains``: a model is really trained."""
 
     name: str
     ranks: int
@@ -43,7 +41,7 @@ class Job:
         return self.ranks // (self.tensor * self.pipeline)
 
     def check(self) -> None:
-        """Check the numbers together. Raises :class:`PlanError`."""
+        """Raises :class:`PlanError` if the numbers do not fit together."""
         shape = f"job {self.name!r}: {self.ranks} ranks"
         if self.trains and self != Job(self.name, self.ranks, self.compute_ps, GPT_BYTES, layers=1, trains=True):
             raise PlanError(f"job {self.name!r} trains: it needs gradient = {GPT_BYTES} and layers = 1, and no more than ranks and compute")
@@ -66,13 +64,12 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """The number of nodes of all ranks in a step, about: computing and what is exchanged beside it."""
+        """About how many nodes all ranks have in a step."""
         return self.ranks * 2 * self.microbatches * self.layers // self.pipeline * (1 + 2 * (self.tensor > 1) + 2 * (self.expert > 1))
 
 
 def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """Yield one forward, one backward: (direction, microbatch) in the order in which a stage computes them (PipeDream-Flush, as
-    Megatron-LM)."""
+    """Yield (direction, microbatch) of a stage: one forward, one backward (PipeDream-Flush, as Megatron-LM)."""
     ahead = min(stages - stage - 1, microbatches)
     order = [("forward", m) for m in range(ahead)]
     for m in range(microbatches - ahead):
@@ -81,7 +78,7 @@ def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]
 
 
 def nodes_of(job: Job, rank: int, first: int) -> tuple[Node, ...]:
-    """List what a rank of the job does in a step; ``first``: the number of the job's first rank among all."""
+    """``first``: the job's first rank among all."""
     t, rest = rank % job.tensor, rank // job.tensor
     d, stage = rest % job.data, rest // job.data
 
@@ -139,7 +136,7 @@ def ranks_of(jobs: Sequence[Job]) -> list[range]:
 
 
 def plan_of(jobs: Sequence[Job], hosts: int) -> Plan:
-    """Plan one step of all jobs, on the first ranks; the others of ``hosts`` ranks do nothing. Raises :class:`PlanError`."""
+    """Plan a step of all jobs on the first ranks; others do nothing. Raises :class:`PlanError`."""
     for job in jobs:
         job.check()
     total = sum(job.ranks for job in jobs)

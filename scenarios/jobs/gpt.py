@@ -1,7 +1,7 @@
 """A GPT of some 210,000 parameters in NumPy: forward, backward and Adam, in float32.
 
-Architecture: GPT-2 (Radford et al. 2019) without dropout, embedding and output tied. One step gives the same bits wherever NumPy and the
-processor are the same: one thread, fixed shapes, fixed order. Pure.
+It is GPT-2 (Radford et al. 2019) without dropout, embedding and output tied. A step gives the same bits wherever NumPy and the processor
+are the same: one thread, fixed shapes, fixed order.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 LAYERS, WIDTH, HEADS, CONTEXT = 4, 64, 4, 64
-VOCABULARY = 96
-"""Printable ASCII, and one token for everything else."""
+VOCABULARY = 96  # printable ASCII, and one token for everything else
 RATE, BETA1, BETA2, EPSILON = 3e-3, 0.9, 0.95, 1e-8
-CLIP = 1.0
-"""Largest norm of a gradient."""
+CLIP = 1.0  # of a gradient's norm
 _GELU = np.float32(np.sqrt(2 / np.pi))
 _MASK = np.triu(np.full((CONTEXT, CONTEXT), -1e9, np.float32), 1)
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Shapes of every parameter, in the order in which they lie in the vector."""
     out: dict[str, tuple[int, ...]] = {"tokens": (VOCABULARY, WIDTH), "places": (CONTEXT, WIDTH)}
     for layer in range(LAYERS):
         out |= {
@@ -40,7 +37,7 @@ PARAMETERS = sum(int(np.prod(shape)) for shape in shapes().values())
 
 
 def views(vector: Array) -> dict[str, Array]:
-    """The parameters in a vector of :data:`PARAMETERS` float32, by name."""
+    """``vector``: :data:`PARAMETERS` float32."""
     out, at = {}, 0
     for name, shape in shapes().items():
         size = int(np.prod(shape))
@@ -50,7 +47,6 @@ def views(vector: Array) -> dict[str, Array]:
 
 
 def tokens_of(text: bytes) -> Array:
-    """Text as tokens."""
     codes = np.frombuffer(text, np.uint8).astype(np.int64)
     return np.where((codes >= 32) & (codes < 127), codes - 32, VOCABULARY - 1)
 
@@ -78,7 +74,7 @@ def _softmax(x: Array) -> Array:
 
 
 def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float, Array]:
-    """Mean cross-entropy of the next token, nats, and its gradient. ``given``, ``wanted``: (batch, CONTEXT) tokens."""
+    """Return mean cross-entropy of the next token, nats, and its gradient. ``given``, ``wanted``: (batch, CONTEXT) tokens."""
     p = views(vector)
     batch, length = given.shape
     scale = np.float32((WIDTH // HEADS) ** -0.5)
@@ -145,7 +141,6 @@ def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float
 
 
 def initial(seed: int) -> Array:
-    """Parameters at the beginning."""
     rng = np.random.default_rng(seed)
     vector = np.zeros(PARAMETERS, np.float32)
     for name, part in views(vector).items():
@@ -166,7 +161,6 @@ class Adam:
         self.steps = 0
 
     def step(self, gradient: Array) -> None:
-        """Change the parameters in place."""
         norm = float(np.sqrt((gradient * gradient).sum(dtype=np.float64)))
         gradient = gradient * np.float32(min(1.0, CLIP / max(norm, 1e-12)))
         self.steps += 1

@@ -1,9 +1,9 @@
-"""Plans what every rank of a job computes and communicates, checks it before the start, and estimates how long it takes at best.
+"""Plans what every rank of a job computes and communicates, checks it before the start, and estimates its time.
 
-A rank's nodes depend on each other. They run as a GPU with streams runs them: computing one node after the other, calls of a group in one
-order, messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not
-the other side has come to its receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way without a
-network, so what would never end is found before anything starts, and the order of messages is known. scenarios/jobs/rank.py carries it out.
+A rank's nodes depend on each other. They run as on a GPU with streams: computing one node after the other, calls of a group in one order,
+messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not the
+other side has come to its receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way without a
+network, so what would never end is found before the start, and the order of messages is known.
 """
 
 from __future__ import annotations
@@ -18,21 +18,18 @@ from topologies.theory import bus_bandwidth, collective_step_ns
 from topologies.units import NS
 
 COMPUTE, SEND, RECV, NOTHING = "compute", "send", "recv", "nothing"
-"""Kinds of nodes other than collectives; a node of kind "nothing" is there for others that depend on it."""
+"""Kinds of nodes beside collectives; others depend on one of kind "nothing"."""
 COLLECTIVES = {
     "all_reduce": "ring-allreduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "all_to_all": "all-to-all",
     "broadcast": "all-gather",
 }  # fmt: skip
-"""Operation -> the collective by whose traffic its time is estimated; a broadcast's pipeline carries about what an all-gather's does."""
+"""Operation -> the collective that estimates its time; a broadcast's pipeline carries about what an all-gather's does."""
 KINDS = (COMPUTE, SEND, RECV, *COLLECTIVES, NOTHING)
-MOST_NODES = 200_000
-"""The most nodes of all ranks together that do something [ours]."""
-MOST_TIES = 64
-"""The most dependencies of a node that does nothing and is taken out [ours]."""
+MOST_NODES = 200_000  # of all ranks together that do something [ours]
+MOST_TIES = 64  # dependencies of a node that is taken out [ours]
 MOST_GROUPS = 60
-"""The most groups that one rank is in; an agent keeps 64 [ours]."""
-MOST_BYTES = 1 << 30
-"""The most bytes of one call, after scaling [ours]."""
+"""Groups that one rank is in; an agent keeps 64 [ours]."""
+MOST_BYTES = 1 << 30  # of one call, after scaling [ours]
 
 
 class PlanError(ValueError):
@@ -40,7 +37,7 @@ class PlanError(ValueError):
 
 
 class NeedsHosts(PlanError):
-    """A job has more ranks than there are hosts. ``hosts``: how many it takes."""
+    """A job has more ranks than there are hosts; it takes ``hosts``."""
 
     def __init__(self, line: str, hosts: int) -> None:
         super().__init__(line)
@@ -49,9 +46,9 @@ class NeedsHosts(PlanError):
 
 @dataclass(frozen=True)
 class Node:
-    """A node. ``number``: as its file has it. ``after``: numbers of nodes of the same rank that come before. ``ns``: of computing, network
-    time. ``size``: bytes, as nccl-tests counts them: all that a rank has at the end of an all-gather, and at the begin of the other
-    operations. ``group``: ranks of a collective. ``peer``: of a message."""
+    """``number``: as its file has it. ``after``: numbers of nodes of the same rank that come before. ``ns``: of computing, network time.
+    ``size``: bytes, as nccl-tests counts them: all that a rank has at the end of an all-gather, and at the begin of the other operations.
+    ``group``: ranks of a collective. ``peer``: of a message."""
 
     number: int
     kind: str
@@ -62,12 +59,11 @@ class Node:
     group: tuple[int, ...] = ()
     peer: int = -1
     tag: int = 0
-    stage: str = ""
-    """The part of the job that it belongs to; only for people."""
+    stage: str = ""  # part of the job, for people
 
     @property
     def stream(self) -> Hashable:
-        """The stream of the node. Nodes of one stream begin in the order of the plan."""
+        """Nodes of one stream begin in the order of the plan."""
         match self.kind:
             case "compute":
                 return COMPUTE
@@ -84,14 +80,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan. ``ranks``: nodes of each, in order. ``skipped``: what of a trace is not replayed, and how often."""
+    """``ranks``: nodes of each, in order. ``skipped``: what of a trace is not replayed, and how often."""
 
     ranks: tuple[tuple[Node, ...], ...]
     skipped: dict[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """Every group of ranks that a collective names, in the order in which they are met."""
         return list(dict.fromkeys(node.group for nodes in self.ranks for node in nodes if node.group))
 
     @property
@@ -105,7 +100,7 @@ class Plan:
 
     @property
     def incoming(self) -> list[dict[int, list[int]]]:
-        """Return the receives by rank and peer, in the order in which the peer sends; each takes the oldest message of its tag."""
+        """The receives by rank and peer, in the order in which the peer sends; each takes the oldest message of its tag."""
         lines: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         for rank, nodes in enumerate(self.ranks):
             for node in nodes:
@@ -120,14 +115,13 @@ class Plan:
 
 
 def moved(plan: Plan) -> tuple[int, int]:
-    """Count the payload and the messages that all ranks send in a pass: bytes, number."""
+    """Return (payload bytes, messages) that all ranks send in a pass."""
     calls = [node for nodes in plan.ranks for node in nodes if node.group or node.kind == SEND]
     payload = sum(node.size * (2 if node.kind == "all_reduce" else 1) for node in calls)
     return payload, sum(_rounds(algorithm(node), len(node.group)) if node.group else 1 for node in calls)
 
 
 def algorithm(node: Node) -> str:
-    """Name the algorithm by which rank.py carries a collective out, as theory does."""
     n = len(node.group)
     return "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]
 
@@ -149,8 +143,8 @@ def scaled(plan: Plan, sigma: float) -> Plan:
 
 
 def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
-    """Order the nodes that do something, so that each comes after those that it depends on, otherwise by number: equal programs of several
-    ranks come out in equal order. Raises :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
+    """Order working nodes after their dependencies, otherwise by number: equal programs of several ranks come out in equal order. Raises
+    :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
     by_number: dict[int, Node] = {}
     for node in nodes:
         if node.number in by_number:
@@ -181,8 +175,7 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
 
 
 def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
-    """Take out nodes that do nothing: who depended on one depends on what that one depended on. Traces of PyTorch are nine tenths such
-    nodes."""
+    """Take out idle nodes: who depended on one depends on what that one depended on. They are nine tenths of PyTorch's traces."""
     left_out: dict[int, tuple[int, ...]] = {}
     result = []
     for node in nodes:
@@ -196,7 +189,7 @@ def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
-    """Find a node of a cycle: following what is open from any open one ends in one."""
+    """Find a cycle: following what is open from any open node ends in one."""
     number, seen = next(number for number, count in open_count.items() if count), set()
     while number not in seen:
         seen.add(number)
@@ -205,8 +198,8 @@ def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
 
 
 def checked(plan: Plan) -> Plan:
-    """Return the plan with the nodes of each rank in order. Raises :class:`PlanError` for a node that cannot be carried out. That the whole
-    comes to its end is :func:`rehearse`'s to say."""
+    """Put each rank's nodes in order. Raises :class:`PlanError` for a node that cannot be carried out; :func:`rehearse` finds what never
+    ends."""
     count = len(plan.ranks)
     if count < 2:
         raise PlanError(f"{count} ranks: a job needs two")
@@ -239,8 +232,7 @@ def _ranks(group: Sequence[int]) -> str:
 
 
 class Pass:
-    """One rank's way through its nodes: which may begin, given what is over. ``free``: computing and sends begin as soon as they can,
-    otherwise in the order of the plan."""
+    """A rank's way through its nodes. ``free``: computing and sends begin as soon as they can, otherwise in the order of the plan."""
 
     def __init__(self, nodes: Sequence[Node], free: bool = False) -> None:
         self.left = len(nodes)
@@ -262,11 +254,9 @@ class Pass:
         return (node.kind, node.number) if self.free and node.kind in (COMPUTE, SEND) else node.stream
 
     def begin(self) -> list[Node]:
-        """Return what begins at the start."""
         return self._now([node for stream in list(self.lines) for node in self._startable(stream)])
 
     def finish(self, node: Node) -> list[Node]:
-        """Return what begins when this node is over."""
         self.left -= 1
         self.over.add(node.number)
         streams: dict[Hashable, None] = {self._stream(node): None}
@@ -284,7 +274,7 @@ class Pass:
         return result
 
     def _now(self, nodes: list[Node]) -> list[Node]:
-        """Choose what begins of what may: one node computes at a time."""
+        """One node computes at a time."""
         result = []
         for node in nodes:
             if node.kind == COMPUTE:
@@ -299,8 +289,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The result of :func:`rehearse`. ``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute. ``ranks``: the
-    nodes of each in the order in which they began: carried out in that order, no message waits behind one that waits for it."""
+    """``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute. ``ranks``: nodes in the order in which they
+    began: carried out so, no message waits behind one that waits for it."""
 
     ns: int
     lost_ns: list[int]
@@ -308,7 +298,7 @@ class Rehearsal:
 
 
 def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
-    """Go through the plan with given times of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
+    """Go through the plan. ``duration``: of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
     passes = [Pass(nodes, free=True) for nodes in plan.ranks]
     begun: list[list[Node]] = [[] for _ in passes]
     ends: list[tuple[float, int, int, Node]] = []  # time, serial, rank
@@ -380,7 +370,7 @@ def _stuck(
     passes: Sequence[Pass], calls: dict[tuple[int, ...], dict[int, deque[Node]]],
     sent: dict[tuple[int, int, int], deque[tuple[float, Node]]], wanted: dict[tuple[int, int, int], deque[Node]],
 ) -> str:  # fmt: skip
-    """Say who waits for whom, where nothing goes on any more: a rank has begun a call or a message that another has not."""
+    """Return who waits for whom: a rank has begun what another has not."""
 
     def line(here: int, node: Node, there: int, what: str, own: Iterable[Node]) -> str:
         held = next(iter(own), None)
@@ -409,8 +399,8 @@ def _stuck(
 
 
 def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
-    """Estimate times of communication, ns of the network, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The
-    rate is the theory's, and each round waits for one message on its way [ours]."""
+    """Estimate network ns as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is the theory's, and each
+    round waits for one message on its way [ours]."""
     rates: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def duration(node: Node) -> float:

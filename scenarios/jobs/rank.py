@@ -1,8 +1,7 @@
-"""The program of every rank of a job (agents.communicator): ``rank.py PLAN``; PLAN is a file of scenarios/jobs/replay.py.
+"""The program of a job's ranks (agents.communicator): ``rank.py PLAN``; PLAN is a file of scenarios/jobs/replay.py.
 
-Computing is declared, not done. What is sent is known to all, so that every element that arrives is compared. In each phase some ranks make
-passes. After each pass a rank reports the phase, its number, when it began and ended (seconds of the network's time), how late the rank
-itself was, and how many elements were wrong so far.
+Computing is declared, not done. What is sent is known to all, so every element that arrives is compared. After each pass a rank reports the
+phase, its number, begin and end (seconds of the network's time), how late the rank itself was, and how many elements were wrong so far.
 """
 
 from __future__ import annotations
@@ -20,20 +19,18 @@ from agents.communicator import Array, Communicator, Handle
 from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Pass
 
 PERIOD = 97
-"""Elements of the pattern that is sent: a prime, so that displaced parts are seen [ours]."""
+"""A prime, so that displaced parts of the pattern are seen [ours]."""
 MARK = 128.0
-"""The difference between the parts of an all-to-all: all sums stay exact in float32 [ours]."""
-PART = 1 << 18
-"""Elements of a message that travel at once [ours]."""
+"""Parts of an all-to-all differ by it: all sums stay exact in float32 [ours]."""
+PART = 1 << 18  # elements of a message that travel at once [ours]
 AHEAD = 4
-"""Parts of one peer's messages that are asked for before they come [ours]: four times a link's bandwidth times delay."""
+"""Parts of a peer's messages asked for before they come: four times a link's bandwidth times delay [ours]."""
 MOST_AHEAD = 64
-"""Parts of all peers' messages that are asked for before they come: a quarter of the memory that program and agent share."""
+"""Parts of all peers' messages asked for before: a quarter of the memory that program and agent share."""
 
 
 class Messages:
-    """The messages of one pass, part by part. A part that comes is asked for and compared whether or not its receive has begun
-    (plan.py)."""
+    """A part that comes is asked for and compared whether or not its receive has begun (plan.py)."""
 
     def __init__(self, player: Player) -> None:
         self.player, self.comm = player, player.comm
@@ -53,7 +50,7 @@ class Messages:
             self.lines.setdefault((SEND, node.peer), deque()).extend(parts)
 
     def go_on(self) -> list[Node]:
-        """Take what is over, post what comes next; returns the nodes that are over."""
+        """Post what comes next; return the nodes that are over."""
         over: list[Node] = []
         for (kind, peer), line in self.lines.items():
             still = []
@@ -85,8 +82,6 @@ def _parts(node: Node) -> list[tuple[Node, slice]]:
 
 
 class Player:
-    """A player that carries out one rank's nodes."""
-
     def __init__(self, comm: Communicator, nodes: list[Node], incoming: dict[str, list[int]], groups: list[list[int]]) -> None:
         self.comm, self.nodes = comm, nodes
         self.by_number = {node.number: node for node in nodes}
@@ -98,13 +93,12 @@ class Player:
         self.wrong = 0
 
     def pattern(self, count: int) -> Array:
-        """Return the first elements of what everybody sends."""
         if count > len(self.base):
             self.base = (np.arange(max(count, 2 * len(self.base))) % PERIOD).astype(np.float32)
         return self.base[:count]
 
     def play(self) -> float:
-        """Play one pass; returns how late this rank itself was with what it declared, seconds of the network's time."""
+        """Return how late this rank was with what it declared, seconds of the network's time."""
         comm, way = self.comm, Pass(self.nodes)
         calls: list[tuple[Handle, Node, Array | float]] = []
         messages = Messages(self)
@@ -141,7 +135,6 @@ class Player:
                 ready += way.finish(node)
 
     def call(self, node: Node) -> tuple[Handle, Node, Array | float]:
-        """Begin a collective; what its result is to be comes with it."""
         items = max(1, node.size // 4)
         group = self.groups[node.group]
         assert group is not None  # a rank calls only what it is in

@@ -1,4 +1,4 @@
-"""Replays a plan on a living cluster: its ranks as programs, the times of their passes, and figures of them."""
+"""Replays a plan on a living cluster: ranks as programs, times of passes, figures."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from testbed.installation import documents
 from testbed.world import Program, World
 from topologies import Fabric, load_fabric, named_fabrics
 
-NO_BYTES = 1e15
-"""A sigma that leaves delays alone."""
+NO_BYTES = 1e15  # sigma that leaves only delays
 RANK = Path(__file__).with_name("rank.py")
 GPT_RANK = RANK.with_name("gpt_rank.py")
 PLAN_FILE = "plan.jsonl"
@@ -30,8 +29,8 @@ PLAN_FILE = "plan.jsonl"
 def read_trace(
     path: Path, fabric: Fabric, ranks: int | None, groups: Path | None, sigma: float, most_ns: float = math.inf
 ) -> tuple[Plan, Rehearsal]:  # fmt: skip
-    """Read a trace, ready to be replayed on the fabric's first hosts, and estimate how it goes. ``most_ns``: that a pass may take. Raises
-    :class:`UserError`, one line, with a sigma or a number of ranks that works."""
+    """Read a trace for the fabric's first hosts, and estimate it. ``most_ns``: limit of a pass. Raises :class:`UserError` with a sigma or a
+    number of ranks that works."""
     try:
         text = path.is_file() and is_text(path)
         if text and groups is not None:
@@ -78,7 +77,7 @@ def _named(path: Path, error: PlanError) -> str:
 
 
 def _fitting(plan: Plan, sigma: float, ns: float, delays_ns: float, duration: Callable[[Node], float], most_ns: float) -> float:
-    """Compute the sigma at which a pass fits. ``plan``: at ``sigma``, where a pass takes ``ns``; ``delays_ns``: the part that stays."""
+    """Return the sigma at which a pass fits. A pass takes ``ns`` at ``sigma``; ``delays_ns`` of it stay."""
     while ns > most_ns:
         factor = 1.05 * (ns - delays_ns) / (most_ns - delays_ns)
         sigma, plan = sigma * factor, scaled(plan, factor)
@@ -92,8 +91,8 @@ def _rounded(sigma: float) -> str:
 
 
 def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int], int]]) -> Path:
-    """Write a plan as scenarios/jobs/rank.py reads it, a line for all and one for each rank; readable for whoever the ranks run as.
-    ``plan``: in the order of its rehearsal. ``phases``: which ranks make how many passes."""
+    """Write a line for all and one for each rank; readable for whoever the ranks run as. ``plan``: in the order of its rehearsal.
+    ``phases``: which ranks make how many passes."""
     file = directory / PLAN_FILE
     with file.open("w", encoding="utf-8") as out:
         print(json.dumps({"groups": [list(group) for group in plan.groups], "phases": [[list(own), n] for own, n in phases]}), file=out)
@@ -105,8 +104,8 @@ def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int]
 
 
 def training_text(directory: Path) -> Path:
-    """Write what a job that trains reads, the project's own documents, for all runs of a results directory: those that are there already
-    stay, whatever was edited since. Raises :class:`UserError` where there are none."""
+    """Write the project's own documents for all runs of a results directory: earlier text stays, whatever was edited since. Raises
+    :class:`UserError` where there are none."""
     file, place = directory / "text.txt", documents()
     if not file.exists():
         text = b"\n".join(path.read_bytes() for path in (place / "README.md", *sorted((place / "docs").rglob("*.md"))) if path.is_file())
@@ -119,7 +118,7 @@ def training_text(directory: Path) -> Path:
 
 
 class Stopped(KeyboardInterrupt):
-    """The replay was stopped by Ctrl-C or SIGTERM. ``told``: as :func:`play` returns it, of the passes before."""
+    """Ctrl-C or SIGTERM came. ``told``: as :func:`play` returns it, of the passes before."""
 
     def __init__(self, told: dict[int, list[list[float]]]) -> None:
         super().__init__("stopped")
@@ -130,8 +129,8 @@ def play(
     world: World, plan: Plan, file: Path, user: int | None, qps: int, on_pass: Callable[[int, int], None],
     look: Callable[[], int | None] = lambda: None,
 ) -> tuple[dict[int, list[list[float]]], dict[int, str], list[str]]:  # fmt: skip
-    """Carry a plan out on agents that have been started. Returns what each rank reported of each pass (rank.py), what went wrong by rank,
-    and what they printed. ``on_pass(rank, number)``. Raises UserError, ClusterDied, :class:`Stopped`."""
+    """Return each rank's reports of passes (rank.py), what went wrong by rank, and what they printed. ``on_pass(rank, number)``. Raises
+    UserError, ClusterDied, :class:`Stopped`."""
     told: dict[int, list[list[float]]] = {rank: [] for rank in range(len(plan.ranks))}
     lines: list[str] = []
 
@@ -151,7 +150,7 @@ def play(
 
 
 def figures(plan: Plan, rehearsal: Rehearsal, told: dict[int, list[list[float]]], warmup: int) -> dict[str, object]:
-    """Compute figures; times are in us of the network. ``gpu_lost_us``: of all ranks and measured passes, what was not computing."""
+    """Times are in us of the network. ``gpu_lost_us``: of all ranks and measured passes, what was not computing."""
     passes = min((len(rows) for rows in told.values()), default=0)
     measured = range(warmup, passes)
     # A pass is as long as its slowest rank takes from its own begin: ranks do not wait for each other between passes.

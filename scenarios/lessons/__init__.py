@@ -1,1 +1,1 @@
-"""The lessons of the course (docs/start/lessons/): their questions, and the answers computed from a student's own results."""
+"""The lessons of the course: questions, and answers computed from a student's own results."""

@@ -1,4 +1,4 @@
-"""Lesson 2: a cable dies, MRC and RoCE. One cable of 32 that leave a rack dies for good under an all-reduce."""
+"""Lesson 2: a cable of 32 that leave a rack dies for good under an all-reduce."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def of(results: Mapping[str, Results], transport: str) -> Run:
 
 
 def what_ended_the_wait(results: Mapping[str, Results]) -> str:
-    """Say whether RoCE's longest step ended by its timer, or as soon as the network had re-routed: then it is not much longer than that."""
     run = of(results, "roce")
     waited_on = figure(run, "step_time_ns.max") > 2 * figure(run, "reconvergence_ns") and run.timeouts.rto > 0
     return "timer" if waited_on else "route"

@@ -1,4 +1,4 @@
-"""Lesson 3: incast and trimming. Seven hosts send to one; an eighth sends to the target's neighbour."""
+"""Lesson 3: incast and trimming. Seven hosts send to one; an eighth sends to its neighbour."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ RUN = Planned(
     "incast-victim",
     ("mrc", "mrc-no-trim", "roce"),
 )
-PORT_BPS = 100e9
-"""Rate of a port of the fabric rack16."""
+PORT_BPS = 100e9  # of the fabric rack16
 
 
 def of(results: Mapping[str, Results], transport: str) -> Run:
@@ -23,7 +22,7 @@ def of(results: Mapping[str, Results], transport: str) -> Run:
 
 
 def wait_us(results: Mapping[str, Results], transport: str) -> float:
-    """Compute how long a packet waits in the mean queue of the target's last hop."""
+    """Return a packet's wait in the mean queue of the target's last hop."""
     mean_bytes = figure(of(results, transport), "groups.incast.queue_mean_bytes")
     return mean_bytes * 8 / PORT_BPS * 1e6
 

@@ -14,12 +14,11 @@ RUN = Planned(
     ("mrc", "roce-1p"),
 )
 CROWDED = 0.6
-"""A flow with a smaller share of the line does not have its path for itself: two on one path have 48 % each, one alone has more than 90
-%."""
+"""Below it a flow shares its path: two on one path have 48 % each, one alone has more than 90 %."""
 
 
 def shares(results: Mapping[str, Results], transport: str) -> list[float]:
-    """Return the goodput of each flow, as a share of what a host's links carry in payload."""
+    """Return each flow's share of what a host's links carry in payload."""
     return [flow.share or 0.0 for flow in results[RUN.folder].run(transport).flows.values()]
 
 

@@ -1,4 +1,4 @@
-"""Lesson 4: a port lost and a lossy link. What a host notices at once, and what it cannot know."""
+"""Lesson 4: a port lost and a lossy link: what a host notices at once, and what it cannot know."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ def of(results: Mapping[str, Results], planned: Planned, transport: str) -> Run:
 
 
 def share_percent(results: Mapping[str, Results], live: int) -> float:
-    """Compute the goodput that h0 sends with so many ports left, in % of its line."""
     phases = of(results, PORTS, "mrc").ports
     shares = [p.share or 0.0 for p in phases if (p.host, p.direction, p.phase, p.live) == ("h0", "sent", "down", live)]
     return 100 * shares[0]
 
 
 def denied_link(results: Mapping[str, Results]) -> str:
-    """Find the link that Clustermapper put on the denylist first."""
     events = results[LOSSY.folder].events
     denials = events[(events["transport"] == "mrc-mapped") & (events["kind"] == "deny") & (events["host"] == -1)]
     return str(denials.sort_values("t_ns")["on"].iloc[0])

@@ -1,4 +1,4 @@
-"""A lesson's questions, and the judgement of answers: against the student's own results, never against a stored answer."""
+"""A lesson's questions. Answers are judged against the student's own results, never against a stored answer."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ from testbed.results.values import number_at
 
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)")
 _SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×"}
-"""Other ways to write a unit. The second key is the Greek letter, the value the micro sign; they look alike."""
+"""The second key is the Greek letter, the value the micro sign; they look alike."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question. ``answer`` computes the right answer from the results of the lesson's runs, by run name. A text is compared as a word,
-    a number with a tolerance: ``within`` is a share of it, ``slack`` an amount; either is enough. Both 0: the number must be exact."""
+    """``answer`` computes the right answer from results by run name. A text is compared as a word, a number with a tolerance: ``within`` is
+    a share of it, ``slack`` an amount; either is enough. Both 0: exact."""
 
     key: str
     text: str
     answer: Callable[[Mapping[str, Results]], float | str]
-    look: str
-    """A hint after a wrong answer: where to look. Must not contain the answer."""
-    why: str
-    """The explanation after a right answer."""
+    look: str  # hint after a wrong answer, which must not contain the answer
+    why: str  # explanation after a right answer
     unit: str = ""
     within: float = 0.0
     slack: float = 0.0
-    choices: tuple[str, ...] = ()
-    """The words that are answers; empty for a number."""
+    choices: tuple[str, ...] = ()  # empty for a number
 
     def parse(self, text: str) -> float | str:
-        """Read what a student wrote, as a number in :attr:`unit` or as a word. Raises :class:`UserError`."""
+        """Read a number in :attr:`unit` or a word. Raises :class:`UserError`."""
         text = text.strip()
         if self.choices:
             if text.lower() not in self.choices:
@@ -61,7 +58,6 @@ class Question:
         return abs(given - right) <= max(self.within * abs(right), self.slack, 1e-9)
 
     def spell(self, value: float | str) -> str:
-        """Write an answer for people, with its unit."""
         if isinstance(value, str):
             return value
         digits = f"{value:.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}"
@@ -69,7 +65,7 @@ class Question:
 
 
 def figure(run: Run, key: str) -> float:
-    """Return a figure of a run by its key in summary.json. Raises :class:`UserError` if the run has none."""
+    """Raises :class:`UserError` if the run lacks the key of summary.json."""
     if (value := number_at(run, key)) is None:
         raise UserError(f"the run {run.run} has no {key}: nothing in it gives an answer, make it again")
     return value
@@ -77,16 +73,15 @@ def figure(run: Run, key: str) -> float:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that a lesson needs: the folder below results/ that it leaves, the command that makes it, and what must be in it."""
+    """A run that a lesson needs: its folder below results/, its command, and what must be in it."""
 
     folder: str
     command: str
-    scenario: str = ""
-    """The scenario that it must be of; empty for any but a shipped one."""
+    scenario: str = ""  # empty for any but a shipped one
     transports: tuple[str, ...] = ()
 
     def open(self, parent: Path) -> Results:
-        """Open the student's results. Raises :class:`UserError` with the command to run if they are missing or another scenario's."""
+        """Raises :class:`UserError` with the command to run if results are missing or another scenario's."""
         directory = parent / self.folder
         if not (directory / "summary.json").is_file():
             raise UserError(f"{directory} has no results yet: run this first: {self.command}")
@@ -107,8 +102,8 @@ class Planned:
 
 
 class Opened(Mapping[str, Results]):
-    """Results of several runs, each opened when a question first asks for it: a student may answer before all runs are there. Raises
-    :class:`UserError` as :meth:`Planned.open`."""
+    """Results of runs, each opened when first asked for: a student may answer before all runs are there. Raises :class:`UserError` as
+    :meth:`Planned.open`."""
 
     def __init__(self, runs: Sequence[Planned], parent: Path) -> None:
         self._planned = {planned.folder: planned for planned in runs}

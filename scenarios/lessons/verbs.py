@@ -1,4 +1,4 @@
-"""Lesson 6: an RDMA program while a plane dies. Its runs are of ``mrcbed launch``, so the answers are in the agents' logs."""
+"""Lesson 6: an RDMA program while a plane dies. Answers are in the agents' logs."""
 
 from __future__ import annotations
 
@@ -27,20 +27,18 @@ class Logs:
         return [line for line in self.lines if line["kind"] == kind]
 
     def rate(self, planes: int) -> float:
-        """Gb/s of the network that the client sent while it used so many planes: the median of bins. Raises :class:`UserError`."""
+        """Return Gb/s while the client used so many planes: median of bins. Raises :class:`UserError`."""
         bins = [line for line in self.of("goodput") if sum(size > 0 for size in line["tx"]) == planes]
         if not bins:
             raise UserError(f"{self.path} has no time in which {planes} of the planes carried data: delete its folder, and run again")
         return float(median(sum(line["tx"]) * 8000 / line["bin_ps"] for line in bins))
 
     def failed(self) -> int:
-        """Queue pairs that used up their retries; one that is "unknown at the peer" met the end of the other program."""
+        """Count queue pairs that used up their retries; one "unknown at the peer" met the end of the other program."""
         return sum(line["state"] == "ERROR" and line["cause"] == "retries exhausted" for line in self.of("qp"))
 
 
 class Launched(Planned):
-    """A run of ``mrcbed launch --log``."""
-
     def open(self, parent: Path) -> Any:
         path = parent / self.folder / f"{CLIENT}.jsonl"
         if not path.is_file():
@@ -64,7 +62,6 @@ ROCE = Launched(
 
 
 def log(results: Mapping[str, Any], run: Launched) -> Logs:
-    """Return the log of one of the two runs."""
     found: Logs = results[run.folder]
     return found
 

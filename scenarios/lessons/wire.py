@@ -1,4 +1,4 @@
-"""Lesson 5: the wire, and a scenario of your own. Packets of one cable, read from a capture; then a failure that the student designs."""
+"""Lesson 5: packets of one cable, read from a capture; then a failure that the student designs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from testbed.wireshark.packets import read, row
 LINK = "p0-t0-0:p0-t1-0"
 WIRE = Planned("lesson-5", f"mrcbed run smoke --world simulated --seed 1 --all --pcap {LINK} --out results/lesson-5", "smoke", ("mrc",))
 OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --all --out results/lesson-5-own", transports=("mrc",))
-HEALTHY_STEPS = 5
-"""The fewest steps before the failure: with fewer its cost has nothing to be measured against (scenarios.figures.cost)."""
+HEALTHY_STEPS = 5  # before the failure: fewer do not measure its cost (scenarios.figures.cost)
 _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request")}
 
 
 def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
-    """Read the packets of the cable that is pulled. Raises :class:`UserError` if the run has no capture of it."""
+    """Raises :class:`UserError` if the run has no capture of the pulled cable."""
     directory = results[WIRE.folder].directory
     capture = Path(directory, "pcap", "tiny", f"{LINK.replace(':', '_')}.pcap")
     if not capture.is_file():
@@ -33,7 +32,6 @@ def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 
 def sizes(results: Mapping[str, Results]) -> int:
-    """Return the bytes of a full data packet on the wire: the most that any packet has."""
     return max(int(packet["bytes"]) for packet in packets(results))
 
 
@@ -43,14 +41,13 @@ def gap(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def first_after(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say what came first after the gap, data or a probe. A host that only receives probes by endpoint requests
-    (agents/mrc/neighbours.py)."""
+    """Return data or a probe. A host that only receives probes by endpoint requests (agents/mrc/neighbours.py)."""
     types = [str(packet["type"]) for packet in rows[gap(rows)[1] :]]
     return next(kind for name in types for kind, names in _KINDS.items() if name.startswith(names))
 
 
 def own(results: Mapping[str, Results]) -> Run:
-    """Open the student's run under MRC. Raises :class:`UserError` for a scenario that is not the student's own, or measures nothing."""
+    """Raises :class:`UserError` for a scenario not the student's own, or that measures nothing."""
     mine = results[OWN.folder]
     name = mine.summary.scenario
     fix = f"change mine.toml, delete {mine.directory}, then run: {OWN.command}"

@@ -1,1 +1,1 @@
-"""Runs: carries out a scenario in either world and writes its records."""
+"""Carries out scenarios in either world and writes their records."""

@@ -1,4 +1,4 @@
-"""Carries a timeline's faults out on a living world, journals what they did, and takes them back: for runs, and ``mrcbed launch``."""
+"""Carries a timeline's faults out on a living world, journals them, and takes them back."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ class Breaking:
 
     @property
     def killed_hosts(self) -> list[int]:
-        """Hosts whose agents a fault has killed."""
         return [fault.target.host for fault in self.injected.values() if fault.target.host >= 0 and not KINDS[fault.target.kind].heals]
 
     def begin_before(self) -> None:
-        """Inject the faults that begin before all. Raises as :meth:`testbed.world.World.strike`."""
+        """Raises as :meth:`testbed.world.World.strike`."""
         self.world.fault_events()  # discard those of others
         self._apply(self.timeline.begin_before())
 
     def start(self) -> None:
-        """Count the faults' times from now, where nothing has steps."""
+        """Count times from now, where nothing has steps."""
         now = self.world.clock.now()
         self.timeline.measured_step_began(0, now)
         self.journal(now, "start")
 
     def act(self, now: int) -> int | None:
-        """Inject and take back what is due; returns after what time there is more, None for never. Raises as
-        :meth:`testbed.world.World.strike`."""
+        """Inject and take back what is due; return the time to the next, or None. Raises as :meth:`testbed.world.World.strike`."""
         self._apply(self.timeline.due(now))
         due = self.timeline.next_ps()
         return None if due == NEVER else max(0, due - now)
@@ -55,7 +53,6 @@ class Breaking:
             self.world.clear(number)
 
     def tell(self, over: bool = False) -> None:
-        """Journal what faults did; with ``over``, that they end with the run."""
         by_number = {injected.number: number for number, injected in self.injected.items()}
         for event in self.world.fault_events():
             if event.number not in by_number:
@@ -69,7 +66,7 @@ class Breaking:
             self.changed(event.t)
 
     def heal(self, first: Callable[[], None] = lambda: None) -> None:
-        """Take every fault back, after ``first``. A fault that lasted until now ends in phase "end"."""
+        """Take every fault back, after ``first``. Those still there end in phase "end"."""
         try:
             first()
             self.tell()

@@ -1,4 +1,4 @@
-"""Which links of which fabric ``--pcap`` captures, and where to. Called before anything is built, and for each world that is built."""
+"""Says which links of which fabric ``--pcap`` captures, and where to."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from topologies import Fabric
 
 
 def has_link(fabric: Fabric, link: str) -> bool:
-    """Whether a fabric has a link of this name, its two nodes in either order."""
     return link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
-    """Check that every link to capture exists on some fabric of the scenario. Raises :class:`topologies.FabricError`."""
+    """Raise :class:`topologies.FabricError` for a link that no fabric of the scenario has."""
     fabrics = list(scenario.fabrics.values())
     for link in links:
         if not any(has_link(fabric, link) for fabric in fabrics):
@@ -25,7 +24,7 @@ def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
 
 
 def captured_links(fabric: Fabric, links: Sequence[str], directory: Path) -> tuple[list[str], Path | None]:
-    """The ``links`` that a fabric has, and a new folder of ``directory`` for their captures; None if there are none."""
+    """Return the fabric's own ``links``, and a new folder for them, or None."""
     there = [link for link in links if has_link(fabric, link)]
     if not there:
         return [], None

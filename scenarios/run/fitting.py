@@ -1,7 +1,7 @@
-"""Which of Dask's workers get blocks: those that are what the client is, in what could change results, and that are not root.
+"""Decides which of Dask's workers get blocks: those like the client in what could change results, and not root.
 
-The client gives every worker, also those that come later, a plugin. A worker that fits offers a *resource* that blocks ask for, so the
-scheduler gives them to no other. One that does not tells the client why.
+A plugin goes to every worker, also later ones. A fitting worker offers a *resource* that blocks ask for; another tells the client why it
+does not.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ SAME = {
     "numpy": "install the pinned version on both",
     "distributed": "install the pinned version on both",
 }
-"""Facts in which every worker must be like the client, and the fix: they could change results, or the answer's form."""
+"""Every worker must be like the client in these facts, which could change results, or the answer's form. Values are the fix."""
 ALIKE = ("cpu", "kernel")
-"""Facts in which emulated workers must be like each other, unless the user wants columns of them. No simulated result depends on them."""
-COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")
-"""How a worker has an emulated block carried out."""
+"""Facts in which emulated workers must be alike, unless the user wants columns of them."""
+COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")  # how a worker has an emulated block carried out
 
 
 def facts() -> dict[str, Any]:
-    """Return what this machine is."""
     return {
         "mrcbed": version(),
         "engine": engine(),
@@ -48,8 +46,7 @@ def facts() -> dict[str, Any]:
 
 
 class Fitting(WorkerPlugin):  # type: ignore[misc]
-    """``name``: of one session of a client, which begins the names of its resources. ``wanted``: the client's facts. ``alike``: those that
-    a resource's name ends in."""
+    """``name`` begins the resources' names of a session. ``wanted``: the client's facts. ``alike``: those that end a resource's name."""
 
     def __init__(self, name: str, wanted: dict[str, Any], world: str, alike: tuple[str, ...]) -> None:
         self.name, self.wanted, self.world, self.alike = name, wanted, world, alike
@@ -70,7 +67,7 @@ class Fitting(WorkerPlugin):  # type: ignore[misc]
         return self.name + json.dumps({key: here[key] for key in self.alike})
 
     def unfit(self, threads: int) -> str:
-        """Return why this process does not fit, and the fix; "" if it does."""
+        """Return why this process does not fit, and the fix, or ""."""
         here = facts()
         if os.geteuid() == 0:
             return "is root, and carries out what it is sent: start it as a user without rights"

@@ -1,7 +1,6 @@
-"""Background traffic of a run: prepares flows before the workload, starts them when due, and ends them with the run.
+"""Prepares a run's background traffic, starts flows when due, and ends them with the run.
 
-scenarios.run.one_run creates it and calls it as time passes. It journals (kind ``background``) when each flow began and ended. What the
-flows measured is in iperf3's own files, which testbed.emulated.iperf_report reads. A flow that fails is noted and fails nothing else.
+It journals (kind ``background``) when each flow began and ended. A flow that fails is noted and fails nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class _FlowState:
 
 
 class BackgroundRun:
-    """The background flows of one run. ``journal(t, kind, **fields)`` writes a line. Files go to ``directory``."""
+    """``journal(t, kind, **fields)`` writes a line. Files go to ``directory``."""
 
     def __init__(self, cluster: World, entries: Sequence[Background], timeout: int, directory: Path, journal: Callable[..., None]) -> None:
         self.cluster, self.entries, self.directory, self.journal = cluster, entries, directory, journal
@@ -40,19 +39,17 @@ class BackgroundRun:
         self.next_check_ps = NEVER
 
     def prepare(self) -> None:
-        """Give every flow its path and its server. Raises UserError if one cannot have them."""
+        """Give every flow its path and its server. Raises UserError."""
         for number, entry in enumerate(self.entries):
             stem = self.directory / f"iperf3-{entry.name}"
             self.flows.append(_FlowState(entry, self.cluster.background(entry.stream(self.cluster.fabric, number, self.longest), stem)))
             self.flows[-1].flow.prepare()
 
     def start(self, t0: int) -> None:
-        """Note that the workload begins at ``t0``; the flows' start times count from it."""
         self.t0 = t0
         self.next_check_ps = t0 if self.flows else NEVER
 
     def tick(self, now: int) -> None:
-        """Start the flows that are due; note those that have ended by themselves."""
         if now < self.next_check_ps:
             return
         for state in self.flows:
@@ -81,7 +78,6 @@ class BackgroundRun:
                 self._journal_phase(state, state.ended_ps, "end")
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the entries of run.json, one per flow, in the scenario's order."""
         fabric = self.cluster.fabric
         return [
             {
@@ -94,7 +90,6 @@ class BackgroundRun:
         ]  # fmt: skip
 
     def complaints(self) -> list[str]:
-        """Return what went wrong, one line per flow, for the run's notes."""
         complaints = []
         for state in self.flows:
             stem = self.directory / f"iperf3-{state.entry.name}"

@@ -1,7 +1,6 @@
-"""The runs of a block on their way from another machine: packed into one archive, unpacked beside the results, and renamed into place.
+"""Brings a block's runs from another machine: in one archive, unpacked beside the results, and renamed into place.
 
-A block may be carried out more than once. A run lands once: a rename to a name that is taken fails, and what came late is dropped. What is
-in ``raw/`` is therefore always a whole run.
+A block may be carried out more than once, but a run lands once: a rename to a taken name fails. So ``raw/`` has only whole runs.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from testbed.errors import UserError
 
-BESIDE = ".landing"
-"""Folder of a results directory, on the same disk as ``raw/``, for what is not whole yet."""
+BESIDE = ".landing"  # on the same disk as ``raw/``, for what is not whole yet
 
 
 def pack(directory: Path, keys: Sequence[str]) -> bytes:
-    """Return the files of the runs ``keys`` below ``directory``/raw as a compressed archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for key in keys:
@@ -31,7 +28,7 @@ def pack(directory: Path, keys: Sequence[str]) -> bytes:
 
 
 def land(data: bytes, directory: Path, keys: Sequence[str]) -> list[str]:
-    """Put the runs ``keys`` of an archive into ``directory``/raw. Return those that were there already, which stay as they are.
+    """Put the runs ``keys`` into ``directory``/raw. Return those that were there already, which stay.
 
     Raises :class:`UserError` if the archive does not hold them whole.
     """
@@ -59,12 +56,11 @@ def land(data: bytes, directory: Path, keys: Sequence[str]) -> list[str]:
 
 
 def clear(directory: Path) -> None:
-    """Remove what is not whole, also that of a process that was killed."""
+    """Remove what is not whole, also of a killed process."""
     shutil.rmtree(directory / BESIDE, ignore_errors=True)
 
 
 def _moved(source: Path, target: Path) -> bool:
-    """Whether ``source`` could take the name ``target``, which fails if there is such a folder."""
     try:
         os.rename(source, target)
     except OSError:

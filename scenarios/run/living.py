@@ -1,6 +1,6 @@
-"""A fabric that is up, written down as a run is, so that views can follow it (testbed.view); and commands that come from a view.
+"""Records a fabric that is up as a run is recorded, so that views can follow it, and carries out their commands.
 
-For ``mrcbed up --view``. A measured run is never touched: it has its own journal and takes no commands.
+A measured run is never touched: it has its own journal and takes no commands.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from testbed.view.read import BEGUN
 from testbed.world import World
 from topologies.clos import FabricError
 
-TICK_S = 0.1
-"""Between two looks, wall time [ours]."""
+TICK_S = 0.1  # between two looks, wall time [ours]
 
 
 class Living:
-    """``logs``: where the agents of ``world`` write, which have been started. ``commands``: from a view, or None."""
+    """``logs``: where the started agents of ``world`` write. ``commands``: from a view, or None."""
 
     def __init__(self, world: World, transport: str, seed: int, logs: Path, commands: socket.socket | None) -> None:
         self.world, self.commands = world, commands
@@ -54,7 +53,6 @@ class Living:
         self.journal_file.write(json.dumps(line) + "\n")
 
     def tick(self) -> None:
-        """Do what views ask for, then write what has changed."""
         for line in self._lines():
             self._answer(self.carry_out(line))
         self._look()
@@ -97,7 +95,7 @@ class Living:
             self.commands.send(json.dumps(answer).encode() + b"\n")
 
     def carry_out(self, line: bytes) -> dict[str, Any]:
-        """Cut or mend a cable; the answer to the page: empty, or ``error``, one line."""
+        """Cut or mend a cable; return the answer to the page: empty, or ``error``, one line."""
         try:
             wanted = json.loads(line)
             what, link = wanted["do"], wanted["link"]
@@ -119,8 +117,6 @@ class Living:
 
 
 class Ticking(threading.Thread):
-    """Ticks beside a prompt, until :meth:`end`."""
-
     def __init__(self, living: Living) -> None:
         super().__init__(name="view", daemon=True)
         self.living, self.over = living, threading.Event()
@@ -131,7 +127,6 @@ class Ticking(threading.Thread):
                 self.living.tick()
 
     def end(self) -> None:
-        """Stop it, and close the files."""
         self.over.set()
         self.join(5.0)
         self.living.close()

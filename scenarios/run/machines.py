@@ -1,4 +1,4 @@
-"""A scenario on several machines that carry its fabric together: what that excludes, and the run. Called by ``mrcbed run --on``."""
+"""Runs a scenario on several machines that carry its fabric together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_on_machines(
     scenario: Scenario, directory: Path, places: Sequence[Place], *, stretched: Stretched, progress: Progress | None = None,
     command_line: Sequence[str] = (), resume: bool = False, figures: bool = True,
 ) -> Summary:  # fmt: skip
-    """Run a scenario on these machines and return the summary. ``stretched`` as in :class:`RunOptions`."""
+    """``stretched`` as in :class:`RunOptions`."""
     check_on_machines(scenario, places)
 
     def factory(fabric: Fabric) -> Machines:

@@ -1,6 +1,6 @@
-"""``manifest.json``: everything about how a run was made, so that its directory can be understood alone.
+"""Makes ``manifest.json``: how a run was made, so that its directory can be understood alone.
 
-The runner calls it at the start (so that a crash leaves the file too) and again at the end. Reads versions and git; changes nothing.
+It is written at the start, so that a crash leaves the file too, and again at the end.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from scenarios.schema.scenario import Scenario
 from testbed.machine.slowness import patient
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("agents", "mrcbed", "scenarios", "testbed", "topologies")
-"""The folders of our source."""
+ROOMS = ("agents", "mrcbed", "scenarios", "testbed", "topologies")  # folders of our source
 DISTRIBUTIONS = (
     "mrcbed",
     "mininet",
@@ -46,8 +45,8 @@ TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-
 
 
 FORMAT = 4
-"""Format of a results directory; those of two are not compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: raw
-files and tables are in network time, whole ps in raw/."""
+"""Only directories of one format are compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: raw files and tables
+are in network time, whole ps in raw/."""
 
 _SCALE = "All times are the network's: whole ps in raw/, ns in tables and figures. Those of this machine have wall in their name."
 _KIND = "Reconvergence is that of the scenario, in network time: real networks take far longer."
@@ -82,8 +81,7 @@ def _version(distribution: str) -> str | None:
 
 
 def git(*below: str) -> dict[str, Any] | None:
-    """Commit of this checkout, and whether files differ from it, those ``below`` or all. Without optional locks: a run killed meanwhile
-    leaves no index.lock."""
+    """Return the commit, and whether files (``below``, or all) differ. Optional locks are off: a killed run leaves no index.lock."""
     if not (ROOT / ".git").exists():
         return None
     command = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")
@@ -110,7 +108,7 @@ def cpu_model() -> str | None:
 
 @cache
 def version() -> str:
-    """The version of mrcbed with a hash of its source, which tells two clones apart that carry the same number."""
+    """Return the version with a hash of the source, which tells clones of one version apart."""
     digest = hashlib.sha256()
     for path in sorted(path for room in ROOMS for end in ("py", "c") for path in (ROOT / room).rglob(f"*.{end}")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
@@ -118,7 +116,6 @@ def version() -> str:
 
 
 def engine() -> str:
-    """Whether the engine runs compiled (mypyc) or interpreted."""
     try:
         spec = importlib.util.find_spec("agents.mrc.queue_pair")
     except ImportError:
@@ -127,7 +124,6 @@ def engine() -> str:
 
 
 def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
-    """Return the part that is known before anything runs. The runner adds ``runs`` (with fidelity verdicts), ``verdict`` and durations."""
     return {
         "format": FORMAT,
         "world": world,

@@ -1,7 +1,6 @@
-"""Clustermapper in a run: adds up the agents' counts, judges links by them, and sets the denylist entries that follow.
+"""Judges links in a run by the agents' counts (Clustermapper), and sets the denylist entries that follow.
 
-scenarios.run.one_run creates it, passes it the agents' reports and calls it as time passes. It journals every change: kind ``mapper``
-for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
+It journals ``mapper`` for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ class _Agent(Protocol):
 
 
 class _Cluster(Protocol):
-    """What the mapper needs of testbed.emulated.cluster.Cluster."""
-
     fabric: Fabric
 
     @property
@@ -39,7 +36,7 @@ class _Cluster(Protocol):
 
 
 class Mapping:
-    """The mapper of one run. ``journal(t, kind, **fields)`` writes a line. With ``options`` None it does nothing."""
+    """With ``options`` None it does nothing."""
 
     def __init__(self, cluster: _Cluster, options: Options | None, seed: int, journal: Callable[..., None]) -> None:
         self.cluster, self.options, self.seed, self.journal = cluster, options, seed, journal
@@ -52,7 +49,6 @@ class Mapping:
         self.has_reports = False
 
     def start(self) -> None:
-        """Make every agent probe."""
         if self.options is None:
             return
         for agent in self.cluster.agents:
@@ -61,17 +57,14 @@ class Mapping:
 
     @property
     def start_check_ps(self) -> int:
-        """How long links are probed before the workload begins."""
         return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
 
     def hear(self, note: Note) -> None:
-        """Add an agent's report."""
         if self.options is not None:
             self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
             self.has_reports = True
 
     def tick(self, now: int) -> None:
-        """Judge the reports since the last call and update the denylist."""
         if self.options is None or not self.has_reports:
             return
         self.has_reports = False
@@ -104,7 +97,7 @@ class Mapping:
         self.release()
 
     def release(self) -> None:
-        """Remove all entries of the policy, so that none outlives the run."""
+        """Remove the policy's entries, so that none outlives the run."""
         if self.options is None:
             return
         for entry in list(self.policy.denied):
@@ -119,7 +112,7 @@ class Mapping:
         )  # fmt: skip
 
     def _change(self, action: str, entry: str, reason: str) -> None:
-        """Change the denylist. A refusal is journalled and changes nothing else."""
+        """A refusal is journalled and changes nothing else."""
         fields: dict[str, Any] = {"on": entry, "by": CLUSTERMAPPER, "reason": reason}
         try:
             if action == "deny":

@@ -1,7 +1,6 @@
 """Carries out one run (transport, placement, seed) on a running cluster: agents up, workload, faults, counters, agents down.
 
-Called by the runner. It writes ``run.json`` and ``runner.jsonl`` beside the agents' logs. It computes no figure: scenarios.figures.measure
-does that from these files alone. Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after the files are written.
+Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after ``run.json`` and ``runner.jsonl`` are written.
 """
 
 from __future__ import annotations
@@ -44,21 +43,17 @@ from topologies.units import BYTE, MS, NS, S
 
 CHECK_EVERY_S = 0.3
 LEAD_S = 0.05
-"""The t0 of flows is this long, for a machine, after the first start request, so that every agent receives the request in time."""
-SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8
-"""Shortest interval between samples of queues, for a machine, and the most samples per base RTT."""
-PAUSE_S = 0.001
-"""Between two looks, for a machine, at least."""
+"""Machine time from the first start request to the flows' t0, so that every agent gets it in time."""
+SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8  # of queues: shortest interval for a machine, and most per base RTT
+PAUSE_S = 0.001  # least time between two looks, for a machine
 BOOKS_TRIES = 25
-BOOKS_WAIT_S = 0.1
-"""How often, and how far apart, counting is tried again while the books are open although nothing is on its way."""
+BOOKS_WAIT_S = 0.1  # while the books are open although nothing is on its way
 QUEUES = 5 * MS
-"""The longest time that queues get to drain after a run [ours]: a slow fault could make it hours."""
+"""Longest time that queues get to drain after a run [ours]: a slow fault could make it hours."""
 
 
 def serves_again(world: World, outcome: str) -> bool:
-    """Whether the next run may have the world of one that ended so. In others agents may hang, or the controller is missing, or time, which
-    is virtual, must begin anew."""
+    """Whether the next run may have this world. Else agents may hang, the controller be missing, or virtual time have to begin anew."""
     return outcome == "done" and not world.controller_lost and not world.clock.virtual
 
 
@@ -78,8 +73,6 @@ def drain_ps(fabric: Fabric, faults: Sequence[Injected]) -> int:
 
 @dataclass
 class Spec:
-    """What to run."""
-
     scenario: Scenario
     transport: Transport
     placement: str
@@ -93,10 +86,8 @@ class Spec:
 
 
 class OneRun:
-    """State of one run; :meth:`go` carries it out."""
-
     def __init__(self, cluster: World, spec: Spec, directory: Path, progress: Callable[[float, str], None]) -> None:
-        """``progress(share, trouble)``: how much is done, and one line on what stops the run, or ""."""
+        """``progress(share, trouble)``: how much is done, and what stops the run, or ""."""
         self.cluster, self.spec, self.directory, self._progress = cluster, spec, directory, progress
         self.share, self.trouble = 0.0, ""
         self.clock = cluster.clock
@@ -143,7 +134,7 @@ class OneRun:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
 
     def go(self) -> str:
-        """Carry out the run; return its outcome: done, failed, timeout or died."""
+        """Return the outcome: done, failed, timeout or died."""
         if self.clock.virtual:
             return self._go()
         with kept_awake():
@@ -196,12 +187,11 @@ class OneRun:
     # --- before ----------------------------------------------------------------------------------------------
 
     def ranked(self) -> list[Agent]:
-        """Return the agents in the order of ranks."""
         return [self.cluster.agents[host] for host in self.hosts]
 
     @property
     def collective(self) -> str:
-        """The name that agents use for the workload: for them every pattern is a list of flows."""
+        """For agents every pattern is a list of flows."""
         return "flows" if self.work.is_pattern else self.work.kind
 
     def connect(self) -> None:
@@ -215,7 +205,6 @@ class OneRun:
         return list(answer["paths"] if isinstance(answer, dict) else answer)
 
     def resolve(self) -> None:
-        """Find the cable or path that a "used-by-qp" fault hits, and journal it."""
         self.record["paths"] = {str(host): self.paths_of(agent) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
         for number, fault in enumerate(self.spec.scenario.faults):
             if fault.on != USED_BY_QP:
@@ -234,14 +223,14 @@ class OneRun:
             self.timeline.follow(number, self.spec.used[number])
 
     def check_links(self) -> None:
-        """Probe before the workload begins, so that links known to be bad are denied by then (paper, section 2.4)."""
+        """Probe before the workload begins, so that bad links are denied by then (paper, section 2.4)."""
         if until := self.mapping.start_check_ps:
             wait_for_all(self.ranked(), self.handle_note, lambda: self.mapping.tick(self.clock.now()), until, self.clock)
 
     # --- during ----------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Tell every agent to start; return the time at which they start."""
+        """Return the time at which agents start."""
         work, timeline = self.work, self.timeline
         request: dict[str, Any] = {"collective": self.collective, "message_bytes": work.message_bytes, "seed": self.spec.seed}
         if not self.flows:  # drawing inputs takes an agent some time: no agent must wait for a peer that still draws
@@ -267,7 +256,6 @@ class OneRun:
         return start
 
     def jobs(self) -> None:
-        """Run the jobs' ranks to their ends."""
         work, fabric = self.work, self.fabric
         plan = plan_of(work.jobs, len(self.hosts))
         duration = estimate(fabric, self.hosts)
@@ -331,7 +319,6 @@ class OneRun:
         self.ended()
 
     def ended(self) -> None:
-        """The workload is over."""
         self.window[1] = self.clock.now()
         if self.watch is not None:
             self.watch.mark()
@@ -340,7 +327,7 @@ class OneRun:
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
     def tick(self) -> int:
-        """Do what is due; return the time until something is due again."""
+        """Return the time until something is due again."""
         now = self.clock.now()
         self.apply(now)
         if now >= self.check_at:
@@ -364,7 +351,6 @@ class OneRun:
         return soonest - now
 
     def sample(self, now: int) -> None:
-        """Record the queues of the watched ports, if a sample is due."""
         if now < self.sample_at or self.queue_file is None:
             return
         for port in self.queues:
@@ -372,7 +358,6 @@ class OneRun:
         self.sample_at = now + max(self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT)
 
     def show_progress(self, now: int) -> None:
-        """Show the progress of flows: by the clock if all end at a time, else by the number of complete ones."""
         ends = [flow.end_ps for flow in self.flows]
         if ends and None not in ends:
             self.progress(max(0.0, min(1.0, (now - self.window[0]) / max(end for end in ends if end is not None))))
@@ -384,7 +369,6 @@ class OneRun:
         self._progress(share, self.trouble)
 
     def show_trouble(self) -> None:
-        """Report that the denylist stops a rank, and later that it no longer does."""
         if self.cut_off.line != self.trouble:
             self.trouble = self.cut_off.line
             self.journal(self.clock.now(), "cut-off", reason=self.trouble)
@@ -431,13 +415,11 @@ class OneRun:
             self.timeline.measured_step_began(step, begin_ps)
 
     def check_controller(self, now: int) -> None:
-        """Note the loss of the controller. It changes nothing for traffic, but a reader of the results should know."""
         if self.cluster.controller_lost and not self.record.get("notes"):
             self.record["notes"] = ["the controller is gone: forwarding does not need it, but nobody watched the links any more"]
             self.journal(now, "controller", phase="gone")
 
     def apply(self, now: int) -> None:
-        """Apply the faults that are due, and the late reaction of a network that re-routes; note how late they are."""
         due = min([self.timeline.planned_ps(), *(t for t, *_ in (self.network.coming if self.network is not None else ()))])
         if due < now:
             self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)
@@ -448,14 +430,12 @@ class OneRun:
     # --- after -----------------------------------------------------------------------------------------------
 
     def raise_if_process_died(self) -> None:
-        """Raise :class:`testbed.errors.ClusterDied` with the name of the agent that died, and the cause."""
+        """Raise :class:`testbed.errors.ClusterDied` with the agent's name and the cause."""
         self.clock.sleep(self.clock.patience(0.2))  # until the kernel has reported its end
         self.cluster.check()
 
     def settle(self) -> None:
-        """Count packets until the books balance. Waits for packets on their way, but no longer than they can take (:func:`drain_ps`). Books
-        that are still open after some tries stay open.
-        """
+        """Count packets until the books balance, or no packet can still be on its way (:func:`drain_ps`). Then books may stay open."""
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
         self.mapping.stop()  # the books do not count probes on their way
         self.background.end()  # nor packets that would still be sent
@@ -492,13 +472,12 @@ class OneRun:
         self.cluster.stop_agents()
 
     def announce(self) -> None:
-        """Write the description for whoever follows the run while it goes on (testbed.view)."""
+        """Describe the run for whoever follows it (testbed.view)."""
         self.describe()
         with replacing(self.directory / BEGUN) as part:
             part.write_text(json.dumps(self.record), encoding="utf-8")
 
     def describe(self) -> None:
-        """Add to the record what is known when the run's time begins."""
         spec, work = self.spec, self.work
         self.record.update(
             world=self.cluster.name,

@@ -1,4 +1,4 @@
-"""The runs of a scenario in their order, and which of them belong together. Called by the runner and by checks; pure."""
+"""Orders the runs of a scenario, and groups those that belong together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from testbed.world import SIMULATED
 from topologies.theory import place_ranks
 
 MAX_KEY = 200
-"""The most bytes of a run's name. It is part of file names, which may have 255 (NAME_MAX) [ours]."""
+"""A run's name is part of file names, which may have 255 bytes (NAME_MAX) [ours]."""
 
 
 def plan(scenario: Scenario) -> list[Spec]:
-    """Return all runs, ordered by seed, setting, placement, fabric and transport: a drift of the machine hits all transports alike.
+    """Return all runs by seed, setting, placement, fabric and transport: a drift of the machine hits all transports alike.
 
     Fabrics come in reverse order every other time, so that the one that is up is used first. Transports take turns in being first, seed by
     seed. On each fabric a transport that can say which cable its QP uses runs before those that lose the same cable.
@@ -42,7 +42,7 @@ def plan(scenario: Scenario) -> list[Spec]:
 
 
 def rotate(transports: Sequence[Transport], turn: int, follows_qp: bool) -> list[Transport]:
-    """Order a fabric's transports for seed number ``turn``. If a fault follows a QP, the same transport always names the cable."""
+    """If a fault follows a QP, the same transport always names the cable."""
     if not follows_qp:
         offset = turn % len(transports)
         return [*transports[offset:], *transports[:offset]]
@@ -52,7 +52,7 @@ def rotate(transports: Sequence[Transport], turn: int, follows_qp: bool) -> list
 
 
 def check_used_edges(scenario: Scenario) -> None:
-    """Check that every "used-by-qp" fault has a pair of ranks with a QP, wherever the scenario runs. Raises :class:`ScenarioError`."""
+    """Raise :class:`ScenarioError` unless every "used-by-qp" fault has a pair with a QP, wherever the scenario runs."""
     for fault in scenario.faults:
         if fault.on == USED_BY_QP:
             for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
@@ -63,10 +63,10 @@ def check_used_edges(scenario: Scenario) -> None:
 
 
 def blocks_of(specs: Sequence[Spec], world: str) -> list[list[Spec]]:
-    """Group runs into *blocks*, in the order of the plan: what one process carries out, one run after the other.
+    """Group runs into *blocks*: what one process carries out, one run after the other.
 
-    A block is one seed, setting, placement and fabric with all its transports: a drift of the machine hits all of them, and a fault may
-    hit the path that an earlier one used. Where no fault does, each run of a simulated world is a block of its own.
+    A block has all transports of a seed, setting, placement and fabric: a drift of the machine hits all, and a fault may hit the path that
+    an earlier one used. Where no fault does, each simulated run is a block of its own.
     """
     blocks: dict[int, list[Spec]] = {}
     for spec in specs:

@@ -1,7 +1,7 @@
-"""What every port carried while a run went on, sampled into ``ports.jsonl``. Called by scenarios.run.one_run; views show it.
+"""Samples what every port carried during a run into ``ports.jsonl``.
 
 A line: ``t``, ``span_ps`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
-[port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped]. docs/how/results.md has it, too.
+[port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped].
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from testbed.world import World
 
-EVERY_S = 0.1
-"""Shortest interval between two samples, for a machine [ours]: 10 a second."""
-PER_RTT = 2
-"""Most samples per base RTT [ours]: what is shorter, no sender reacts to."""
+EVERY_S = 0.1  # shortest interval between two samples, for a machine [ours]
+PER_RTT = 2  # most samples; no sender reacts to what is shorter [ours]
 PORTS = 512
-"""A fabric of more ports is sampled as much more seldom [ours]: a log grows by some 100 kB/s at most, whatever the fabric."""
+"""A larger fabric is sampled as much more seldom [ours]: a log grows by some 100 kB/s at most."""
 
 
 class PortLog:
@@ -38,12 +36,10 @@ class PortLog:
         self._file.close()
 
     def tick(self, now: int) -> None:
-        """Take a sample if one is due."""
         if now >= self.due_ps:
             self.sample(now)
 
     def sample(self, now: int) -> None:
-        """Take one."""
         self.due_ps = now + self.interval_ps
         loads = self.world.loads()
         if self._last is not None and now > self._last[0]:

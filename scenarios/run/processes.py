@@ -1,7 +1,7 @@
-"""Runs independent tasks in several processes of this machine. Used by the runner for simulated runs and by many_schedules.
+"""Runs independent tasks in several processes of this machine.
 
-Each process has its own pool, so that the task of a process that dies is known. Whatever ends the caller also ends the processes, in the
-middle of their tasks. So a task must leave only files that a second try replaces.
+Each process has its own pool, so that the task of one that dies is known. Whatever ends the caller ends the processes in the middle of
+their tasks. So a task must leave only files that a second try replaces.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from testbed.machine.parent import die_with_parent
 from testbed.machine.quota import usable_cores
 
 TASKS = 4
-"""Processes and threads of one job: its process, a thread of Arrow's there, and two threads of its pool here."""
+"""A job's process, a thread of Arrow's there, and two threads of its pool here."""
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """Return how many cores this process may use: at least one, a part of one counted whole."""
+    """Return at least one, and a part of a core as one."""
     return max(1, math.ceil(usable_cores()))
 
 
 def at_once(
     work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, name: Callable[[Task], str] = str
 ) -> Generator[tuple[int, Result], None, None]:
-    """Yield (index of a task, its result) as tasks end. With one job, tasks run in this process, one after the other.
+    """Yield (index of a task, its result) as tasks end. With one job, tasks run in this process.
 
     ``work`` and the tasks must be picklable. Raises what ``work`` raises, and :class:`ClusterDied` with ``name`` of the task if its process
     was killed; the other tasks end, too.
@@ -83,7 +83,7 @@ def at_once(
 
 @contextmanager
 def sigint_blocked() -> Iterator[None]:
-    """Block Ctrl-C in processes that start in this context: the process that started them receives it and ends them."""
+    """Block Ctrl-C in processes that start here: who started them receives it and ends them."""
     resource_tracker.ensure_running()  # its start, with the first process, would unblock the signal
     former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,6 +1,6 @@
-"""Resumes an interrupted run in its own directory: finished runs stay, unfinished ones are removed and run again.
+"""Resumes an interrupted run in its own directory: finished runs stay, others are removed and run again.
 
-Called by the runner. It refuses a directory that was begun for another scenario or other options: a table must not mix two things.
+It refuses a directory begun for another scenario or other options: a table must not mix two things.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ from testbed.results.manifest import Manifest
 from testbed.results.reading import ResultsError, read_plain
 from testbed.results.record import read_record
 
-FINISHED = ("done", "failed", "timeout")
-"""Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""
-FIXED = ("format", "world", "switch", "engine", "kernel")
-"""Keys of the manifest that must be the same in all sessions of a run."""
+FINISHED = ("done", "failed", "timeout")  # any other outcome: the user or an error of this program stopped the run
+FIXED = ("format", "world", "switch", "engine", "kernel")  # equal in all sessions of a run
 
 
 def write_json(path: Path, data: Any, indent: int | None = 2) -> None:
-    """Write a file whole or not at all: if the process is killed while it writes, the file stays as it was."""
+    """Write a file whole or not at all."""
     with replacing(path) as part:
         part.write_text(json.dumps(data, indent=indent, default=str) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Lock a directory against other runs; the kernel unlocks it when we die. Raises :class:`ScenarioError` if another run has it."""
+    """Lock a directory against other runs; the kernel unlocks it when we die. Raises :class:`ScenarioError`."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -50,7 +48,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 
 def holds_run(directory: Path) -> bool:
-    """Whether the directory holds a run to resume. Raises :class:`ScenarioError` if it holds something else."""
+    """Whether a run to resume is there. Raises :class:`ScenarioError` for anything else."""
     if (directory / "manifest.json").is_file():
         return True
     if directory.is_dir() and any(directory.iterdir()):
@@ -59,7 +57,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest that the run began with. Raises :class:`ScenarioError` if it differs from ``now`` in what was requested."""
+    """Return the first manifest. Raises :class:`ScenarioError` if it differs from ``now`` in what was requested."""
     path = directory / "manifest.json"
     manifest = read_plain(path, Manifest, "begin again with a new --out")
     former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
@@ -73,7 +71,7 @@ def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what two sessions of one run must have in common; the place of the scenario's file may differ."""
+    """Return what sessions have in common; the place of the scenario's file may differ."""
     scenario = deepcopy(manifest["scenario"])  # the manifest itself is written again
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):
@@ -82,7 +80,7 @@ def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
-    """Return (dotted key, value then, value now) of the first value that differs; None if none does."""
+    """Return (dotted key, value then, value now) of the first difference, or None."""
     if isinstance(then, dict) and isinstance(now, dict):
         children = [(str(key), then.get(key), now.get(key)) for key in {**then, **now}]
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
@@ -98,7 +96,6 @@ def _brief(value: Any) -> str:
 
 
 def is_finished(directory: Path, spec: Spec) -> bool:
-    """Whether this run has ended and all its files are there."""
     try:
         record = read_record(directory / "raw" / spec.key / "run.json")
         return record.outcome in FINISHED and record.key == spec.key
@@ -107,14 +104,13 @@ def is_finished(directory: Path, spec: Spec) -> bool:
 
 
 def interruption_notice(directory: Path, specs: Sequence[Spec]) -> str:
-    """Return one line for a user who stopped a run: how many runs are finished, and how to resume."""
     finished_count = sum(is_finished(directory, spec) for spec in specs)
     progress = f"{finished_count} of {len(specs)} runs are finished and kept in {directory}"
     return f"interrupted: {progress}; the same command with --resume --out {directory} goes on"
 
 
 def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
-    """Return the keys of finished runs and remove the files of others. The others get the fault targets that finished runs resolved."""
+    """Return finished runs, remove others' files, and give others the fault targets that finished runs resolved."""
     finished = set()
     for temporary in directory.rglob(".*.part"):  # a process was killed while it wrote this file
         temporary.unlink()

@@ -1,7 +1,6 @@
-"""Runs a scenario: builds fabrics, carries out the runs, and writes the results whatever happens.
+"""Runs a scenario and writes the results whatever happens.
 
-Called by ``mrcbed run`` inside the sandbox, and by tests with their own cluster. It never loses measurements: after Ctrl-C, a
-dead process or a bug it stops the network, writes everything that was measured and marks the run.
+After Ctrl-C, a dead process or a bug it stops the network, writes everything that was measured and marks the run.
 """
 
 from __future__ import annotations
@@ -42,23 +41,17 @@ from topologies import Fabric
 from topologies.structs import plain
 
 MANY, ROWS_S = 100, 5.0
-"""With more rows than this the table is written at most so often: a thousand take a third of a second, and runs may come faster [ours]."""
-WorldFactory = Callable[[Fabric], World]
-"""Returns a world that has not been started."""
-Entries = dict[str, Entry]
-"""Key of a run -> its entry of ``runs`` in summary.json."""
+"""A longer table is written at most so often: a thousand rows take a third of a second."""
+WorldFactory = Callable[[Fabric], World]  # its world is not started
+Entries = dict[str, Entry]  # run's key -> its entry in summary.json
 Landed = Generator[tuple[Sequence[Spec], Entries], None, None]
 Carrier = Callable[[Path, Sequence[Sequence[Spec]]], Landed]
-"""(results directory, blocks) -> runs that are in ``raw/`` now, with their entries: who carries out blocks (scenarios.run.planning)."""
-Progress = Callable[[str, float], None]
-"""(current activity, share done from 0 to 1)."""
+"""(results directory, blocks) -> runs that are in ``raw/`` now, with their entries."""
+Progress = Callable[[str, float], None]  # current activity, share done
 
 
 def results_directory(scenario: str, out: str | None, resume: bool = False, within: Path = Path("results")) -> Path:
-    """Make a new directory for results: ``out``, or <scenario>-<time> in ``within``. Raises :class:`ScenarioError`.
-
-    With ``resume`` it may also be one where a run was begun.
-    """
+    """Make ``out``, or <scenario>-<time> in ``within``. With ``resume`` a run may have begun there. Raises :class:`ScenarioError`."""
     go_on()
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
@@ -79,7 +72,6 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
 
 
 def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
-    """Carry out runs one after the other, each on its own fabric, and return their entries."""
     entries: Entries = {}
     for spec in specs:
         cluster = factory(spec.transport.fabric)
@@ -95,7 +87,6 @@ def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> 
 
 
 def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
-    """A carrier: ``jobs`` processes of this machine, with ``factory`` in each."""
     name = lambda block: ", ".join(spec.key for spec in block)  # noqa: E731
     with closing(at_once(partial(run_block, factory, directory), blocks, jobs, name)) as results:
         for number, entries in results:
@@ -103,7 +94,7 @@ def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequ
 
 
 def entry_of(spec: Spec, directory: Path) -> Entries:
-    """Return a run's entry of ``runs``, by its key; none if its figures cannot be computed: later runs go on, and the end reports why."""
+    """Return no entry if a run's figures cannot be computed: later runs go on, and the end reports why."""
     try:
         return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
     except Exception as error:
@@ -114,38 +105,26 @@ def entry_of(spec: Spec, directory: Path) -> Entries:
 
 
 def label_of(spec: Spec) -> str:
-    """Name a run for people."""
     details = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
     return f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{details}, seed {spec.seed}"
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of how a scenario is run."""
-
     progress: Progress | None = None
     command_line: Sequence[str] = ()
-    switch: str = "ebpf"
-    """What forwards packets, for the manifest, like ``notes``."""
+    switch: str = "ebpf"  # for the manifest, like ``notes``
     notes: Sequence[str] = ()
     resume: bool = False
-    """Resume the run in the directory."""
-    world: str = "emulated"
-    """World of the runs. In a simulated one every run has its own fabric, whose time begins anew: earlier runs change nothing."""
-    jobs: int = 1
-    """Processes that share the runs of a simulated world. With several, its factory must be picklable."""
-    carrier: Carrier | None = None
-    """Carries out the blocks instead of this process, or of ``jobs``."""
-    figures: bool = True
-    """Make tables and plots; if False, ``mrcbed results plot --tables`` makes them later."""
+    world: str = "emulated"  # Simulated runs have a fabric each, whose time begins anew.
+    jobs: int = 1  # processes that share simulated runs; several need a picklable factory
+    carrier: Carrier | None = None  # carries out blocks instead of this process, or of ``jobs``
+    figures: bool = True  # If False, ``mrcbed results plot --tables`` makes them later.
     stretched: Stretched | None = None
-    """``dilation`` and ``attempts`` of the manifest (scenarios.sets.dilation): how time is stretched, and what was tried before in this
-    directory; None: as the fabric has it."""
+    """For the manifest; None: time is as the fabric has it."""
 
 
 class Runner:
-    """Runs one scenario into one directory."""
-
     def __init__(self, scenario: Scenario, directory: Path, factory: WorldFactory, options: RunOptions | None = None) -> None:
         options = options or RunOptions()
         self.scenario, self.directory, self.factory = scenario, directory, factory
@@ -170,9 +149,8 @@ class Runner:
         self.rows_at = 0.0
 
     def run(self) -> Summary:
-        """Run everything and return the summary. Raises what stopped it, after writing, unless it was the user; then
-        :class:`testbed.errors.Interrupted` if the user did not wait for the writing; :class:`scenarios.figures.writing.Unwritable` if it
-        cannot write."""
+        """Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the user did not wait
+        for that; :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
         with written_to(self.directory), directory_lock(self.directory):
             try:
                 return self.all_runs()
@@ -196,7 +174,6 @@ class Runner:
         return summary
 
     def carry(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
-        """Have the runs carried out that are not finished, block by block."""
         self.total = len(specs)
         for spec in specs:
             if spec.key in finished:
@@ -212,7 +189,6 @@ class Runner:
                 self.take(runs, entries, "" if carrier == self.here else "finished")
 
     def take(self, runs: Sequence[Spec], entries: Entries, told: str) -> None:
-        """Take back runs that are in ``raw/``: their rows, and a line each that says what is ``told``."""
         self.entries |= entries
         for spec in runs:
             self.taken += 1
@@ -263,7 +239,6 @@ class Runner:
         write_json(self.directory / name, data)
 
     def finish(self, stopped: BaseException | None) -> Summary:
-        """Write tables, summary, manifest and plots from the files in the directory."""
         hint = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
         self.progress(f"writing results{hint}", 0.0)
         runs = load_runs(self.directory)
@@ -321,10 +296,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     figures: bool = True,
     stretched: Stretched | None = None,
 ) -> Summary:
-    """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
-
-    ``stretched`` as in :class:`RunOptions`.
-    """
+    """Run a scenario on Mininet. Needs root and the sandbox. ``stretched`` as in :class:`RunOptions`."""
     from testbed.emulated import ovs
     from testbed.emulated.iperf_flows import require_iperf3
 

@@ -1,7 +1,4 @@
-"""Runs scenarios in the simulated world, and refuses those that it cannot run. Called by ``mrcbed run --world simulated`` and by tests.
-
-Needs no root and no sandbox. docs/why/simulated.md is the manual.
-"""
+"""Runs scenarios in the simulated world, without root and sandbox, and refuses those that it cannot run."""
 
 from __future__ import annotations
 
@@ -29,12 +26,8 @@ NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
 
 @dataclass(frozen=True)
 class Worlds:
-    """How the world of a run is made."""
-
     pcap_links: Sequence[str] = ()
-    """Links to capture."""
-    split: int = 1
-    """Processes that share one run."""
+    split: int = 1  # processes that share one run
 
 
 ONE_PROCESS = Worlds()
@@ -75,11 +68,8 @@ def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
     jobs: int = 1, figures: bool = True, worlds: Worlds = ONE_PROCESS,
 ) -> Summary:  # fmt: skip
-    """Run a scenario in virtual time in ``jobs`` processes and return the summary. Without ``figures`` there are no tables and plots.
-
-    With captures runs go one at a time, whatever ``jobs`` says: they are numbered in the order of the runs. Raises as
-    :func:`check_simulable` and :func:`check_split`.
-    """
+    """Run a scenario in ``jobs`` processes. Captures are numbered in order, so their runs go one at a time. Raises as
+    :func:`check_simulable` and :func:`check_split`."""
     from scenarios.run.runner import Runner, RunOptions
     from testbed.simulated.cluster import SimulatedCluster
 

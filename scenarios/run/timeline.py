@@ -1,7 +1,6 @@
 """Faults on a timeline: when each is due and what it hits, and which cable or path "used-by-qp" stands for.
 
-The run's loop calls :meth:`Timeline.due` and applies the result to the cluster, which reports what it really did. Nothing here
-touches a network, so tests drive it with numbers.
+The run's loop calls :meth:`Timeline.due` and applies the result. Nothing here touches a network.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Action:
-    """One change to the fabric, due now."""
-
     number: int  # the fault's place in the scenario
     fault: Fault
     phase: str  # begin or heal
@@ -40,15 +37,11 @@ class _Entry:
     state: str = "waiting"  # waiting, active, over
 
 
-Edges = Sequence[tuple[int, int]]
-"""(sender rank, receiver rank) of the pairs that have a queue pair."""
+Edges = Sequence[tuple[int, int]]  # (sender rank, receiver rank) with a queue pair
 
 
 def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges) -> tuple[int, int]:
-    """Return the (sender rank, receiver rank) whose QP a ``used-by-qp`` fault follows: the fault's own, else the first edge across T0s.
-
-    If the fault has no ranks, the runner follows :func:`busiest_edge`.
-    """
+    """Return (sender rank, receiver rank) that a ``used-by-qp`` fault follows: its own, else the first edge across T0s."""
     if fault.ranks is not None:
         return fault.ranks
     return next((e for e in edges if fabric.t0_of(hosts[e[0]]) != fabric.t0_of(hosts[e[1]])), edges[0])
@@ -57,7 +50,7 @@ def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges
 def busiest_edge(
     fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges, paths: Mapping[int, Sequence[dict[str, Any]]]
 ) -> tuple[int, int]:
-    """Do as :func:`fault_ranks`, but without given ranks choose the first edge whose cable carries most of the edges' QPs.
+    """Without given ranks, return the first edge whose cable carries most of the edges' QPs.
 
     The other edges wait for that one, so a stall there stalls the whole ring. ``paths``: host -> the rows that its agent answered.
     """
@@ -83,10 +76,10 @@ def resolve_used(
     kind: str = "link",
     flows: Edges = (),
 ) -> tuple[str, str]:
-    """Return (target of a fault of this kind, how it was found) for the QP between two ranks.
+    """Return (target of such a fault, how it was found) for the QP between two ranks.
 
     ``paths``: rows that the sender's agent answered. A transport on many paths cannot name one (``can_say`` is false); then ``seed`` draws
-    one of those in use. ``flows``: those of the run, in order.
+    one in use. ``flows``: those of the run, in order.
     """
     a, b = edge
     src, dst = hosts[a], hosts[b]
@@ -100,10 +93,10 @@ def resolve_used(
 
 
 def _data_paths(paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, int]) -> Sequence[dict[str, Any]]:
-    """Return the paths of queue pairs that carry data along ``edge``.
+    """Return paths of queue pairs that carry data along ``edge``.
 
-    Between two ranks each flow has its own queue pairs, in the order of the flows. Queue pairs of a flow in the other direction only send
-    its receiver's acknowledgements, on active paths of their own.
+    Each flow between two ranks has its own queue pairs, in the order of the flows. Those of a flow in the other direction only send
+    acknowledgements, on active paths of their own.
     """
     pair_flows = [flow for flow in flows if set(flow) == set(edge)]
     if not pair_flows:
@@ -118,7 +111,7 @@ def _data_paths(paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, 
 
 @dataclass
 class Timeline:
-    """The faults of one run. Those on "used-by-qp" join by :meth:`follow`, once their target is known. ``seed``: that of the run."""
+    """Faults on "used-by-qp" join by :meth:`follow`, once their target is known."""
 
     fabric: Fabric
     faults: Sequence[Fault]
@@ -132,7 +125,6 @@ class Timeline:
                 self.follow(number, fault.on)
 
     def follow(self, number: int, on: str) -> None:
-        """Put fault ``number`` on target ``on``."""
         fault = self.faults[number]
         try:
             self.entries.append(_Entry(number, fault, target_of(self.fabric, fault.kind, on, fault.keys, self.seed)))
@@ -140,14 +132,13 @@ class Timeline:
             self.absent.append(f"{fault.name}: {error}")
 
     def begin_before(self) -> list[Action]:
-        """Return the faults that must begin before the agents start."""
         entries = [entry for entry in self.entries if entry.fault.before and entry.state == "waiting"]
         for entry in entries:
             entry.state = "active"
         return [Action(entry.number, entry.fault, "begin", entry.target) for entry in entries]
 
     def measured_step_began(self, step: int, now: int) -> None:
-        """Note that a rank began measured step ``step`` (from 0) at ``now``, as the first one. The t0 of flows is step 0."""
+        """``step`` counts from 0; the t0 of flows is step 0."""
         for entry in self.entries:
             if entry.due != NEVER:
                 continue
@@ -161,16 +152,15 @@ class Timeline:
                 entry.due = now + entry.fault.at_ps
 
     def next_ps(self) -> int:
-        """Return when something is due next; NEVER if nothing is."""
         return min((e.due for e in self.entries if e.state != "over"), default=NEVER)
 
     def planned_ps(self) -> int:
-        """Return :meth:`next_ps` without what begins with a step: that is heard of only when a rank has checked the step before."""
+        """Return :meth:`next_ps` without what begins with a step, which is known only when a rank has checked the step before."""
         times = (e.due for e in self.entries if e.state == "active" or (e.state == "waiting" and e.fault.step is None))
         return min(times, default=NEVER)
 
     def due(self, now: int) -> list[Action]:
-        """Return what to do at ``now``, oldest first. Each action is returned once."""
+        """Return each action once, oldest first."""
         actions: list[tuple[int, Action]] = []
         for entry in self.entries:
             if entry.due > now:
@@ -185,16 +175,15 @@ class Timeline:
         return [action for _, action in sorted(actions, key=lambda pair: pair[0])]
 
     def all_links(self) -> list[str]:
-        """Return the cables that some fault of this run takes, at any time; cables that faults only affect are left out."""
+        """Return the cables that some fault takes; those only affected are not among them."""
         return sorted({link for e in self.entries if KINDS[e.fault.kind].takes for link in e.target.links})
 
     def never_began(self) -> list[str]:
-        """Return the names of faults that never began."""
         return [e.fault.name for e in self.entries if e.state == "waiting"]
 
 
 def check_used_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges) -> None:
-    """Check that a ``used-by-qp`` fault names a pair that has a QP. Raises :class:`ScenarioError`."""
+    """Raise :class:`ScenarioError` unless a ``used-by-qp`` fault names a pair that has a QP."""
     a, b = fault_ranks(fabric, hosts, fault, edges)
     if (a, b) not in edges:
         usable = next((e for e in edges if e[0] == a), edges[0])

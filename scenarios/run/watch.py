@@ -1,7 +1,4 @@
-"""Samples the machine, its clocks and the emulated ports during a run. scenarios.figures.fidelity judges the samples.
-
-The runner starts a :class:`Watch` around each emulated run and marks where the measured part begins and ends.
-"""
+"""Samples the machine, its clocks and the emulated ports during a run."""
 
 from __future__ import annotations
 
@@ -28,14 +25,12 @@ from testbed.world import EMULATED, Ports, RunWatch, World
 from topologies.units import NS
 
 GAP_S = 1.0
-"""A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
+"""A later sample, beyond the wait for a core: something stopped the process [ours]."""
 LOOKS_PER_RTT, LOOK_S = 6, 0.01
-"""Samples of the ports per base RTT, and the shortest interval between them on this machine [ours]: a sample costs some 0.1 ms."""
+"""Samples of ports per base RTT, and shortest interval [ours]: a sample costs some 0.1 ms."""
 
 
 class _Mark(NamedTuple):
-    """What every process has used, and the machine, at the begin or end of the measured part."""
-
     wall_ns: int
     pressure_us: int | None
     work: dict[str, Work | None]
@@ -44,9 +39,9 @@ class _Mark(NamedTuple):
 
 
 class Watch(threading.Thread):
-    """``clock``: a wall clock. ``processes`` returns the run's processes by name; ``ports`` samples its ports, every ``interval``.
+    """``clock``: a wall clock. ``processes`` returns the run's by name; ``ports`` samples its ports every ``interval``.
 
-    ``samples``: (time, busy share). ``delay_max_ns``: the latest wake-up by the machine's clock, a sign of a starved machine.
+    ``delay_max_ns``: the latest wake-up by the machine's clock, a sign of a starved machine.
     """
 
     def __init__(
@@ -108,7 +103,7 @@ class Watch(threading.Thread):
             busy, total = new_busy, new_total
 
     def _look_at_clocks(self) -> None:
-        """Update how long the machine slept, while the monotonic clock stood still, and the largest other step of the clock of the day."""
+        """The monotonic clock stands still while the machine sleeps; other steps are of the clock of the day."""
         former, now = self._last, self._read_clocks()
         width = former.width + now.width
         slept = (now.boot - now.monotonic) - (former.boot - former.monotonic)
@@ -117,7 +112,7 @@ class Watch(threading.Thread):
         self._last = now
 
     def _look_at_quotas(self) -> None:
-        """Look at quotas of the groups in which the run's processes are now: they may be moved, and a quota may be set while they run."""
+        """Look again: processes may be moved to other groups, and a quota may be set, while they run."""
         if not self._marks:
             return
         pids = [os.getpid(), *self._marks[0].pids]
@@ -127,7 +122,6 @@ class Watch(threading.Thread):
             self._throttled[group] = first, now
 
     def mark(self) -> None:
-        """Mark the begin or end of the measured part: record what every process has used so far."""
         processes = self._processes()
         own = namespace("self", "time")  # which clocks it has (time_namespaces(7))
         self._strangers += [
@@ -145,7 +139,7 @@ class Watch(threading.Thread):
         self._kernel.close()
 
     def result(self) -> dict[str, object]:
-        """Return the entry of run.json, after :meth:`stop`; docs/how/results.md has the keys."""
+        """Return the entry of run.json, after :meth:`stop`."""
         self._look_at_clocks()
         first, last = self._first, self._last
         elapsed = last.raw - first.raw
@@ -173,8 +167,7 @@ class Watch(threading.Thread):
 
 
 class Doubts:
-    """Watches agents of the emulated world for commands whose figures are no run's, and so have no verdict. ``stalled``: hosts that faults
-    stop."""
+    """Watches agents for commands whose figures have no verdict. ``stalled``: hosts that faults stop."""
 
     def __init__(self, world: World, stalled: Collection[int] = ()) -> None:
         self._world, self._stalled = world, stalled
@@ -194,14 +187,13 @@ class Doubts:
             self._watch.stop()
 
     def look(self, forget: bool = False) -> None:
-        """Keep how late the agents were since they began something, or with ``forget`` drop it: what a start-up cost is no figure's."""
+        """Keep how late agents were, or with ``forget`` drop it: a start-up's cost is no figure's."""
         for host, agent in enumerate(self._world.agents if self._watch is not None else ()):
             with suppress(AgentError):  # it was killed: whoever needs it says so
                 lag, known = agent.call("lag", forget=forget), self._lags.get(host, {})
                 self._lags[host] = {} if forget else {key: max(time, known.get(key, 0)) for key, time in lag.items()}
 
     def reasons(self) -> list[str]:
-        """Why the figures may be the machine's; nothing if they are not."""
         if self._watch is None:
             return []
         self._watch.mark()
@@ -210,7 +202,6 @@ class Doubts:
 
 
 def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
-    """Return what processes used between two marks, for those that existed at both."""
     window = end.wall_ns - begin.wall_ns
     waited = None
     if begin.pressure_us is not None and end.pressure_us is not None:
@@ -236,6 +227,6 @@ def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
 
 
 def _waited_ns() -> int:
-    """Return how long this thread has waited for a core since it began; 0 if the kernel does not report it."""
+    """Return this thread's wait for a core; 0 if the kernel does not report it."""
     work = read_thread("/proc/thread-self")
     return 0 if work is None else work.delay_ns

@@ -1,7 +1,7 @@
-"""Blocks on Dask's workers of other machines, and their runs in the results directory of a plain run. docs/how/sweeps.md is the manual.
+"""Carries out blocks on Dask's workers of other machines.
 
-Disk is the truth: a run whose folder is in ``raw/`` is finished, and any other is still to do. The scheduler keeps nothing that is needed
-after a crash of any process.
+Disk is the truth: a run whose folder is in ``raw/`` is finished, any other is still to do. The scheduler keeps nothing that is needed after
+a crash.
 """
 
 from __future__ import annotations
@@ -48,16 +48,15 @@ from testbed.world import EMULATED, SIMULATED
 from topologies.toml_files import STANDARD_INPUT, parse_toml, take_format
 
 TRIES = 3
-"""A block of which no run began, since its fabric did not come up, say, goes elsewhere, twice."""
+"""A block of which no run began goes elsewhere, twice."""
 AHEAD = 2
-"""Blocks that each worker has: one that it carries out, one that waits [ours]. So a worker that joins late gets some of the rest."""
+"""Blocks of each worker: one carried out, one waiting [ours]. So a late worker gets some of the rest."""
 LOOK_S, REACH_S, START_S = 0.5, 5.0, 30.0
 PATIENCE_S, UNLIKE_S = 30.0, 5.0
-"""How long we go on without any worker; the second if there are workers, none of which fits [ours]."""
+"""How long to go on without any worker, or without a fitting one [ours]."""
 LOST_S = 2.0
-"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits goes before another does [ours]."""
-BUSY_S = 60.0
-"""How long a worker waits for another emulated run of its machine [ours]."""
+"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits goes early [ours]."""
+BUSY_S = 60.0  # of waiting for another emulated run of a worker's machine [ours]
 GONE = "the scheduler is gone: start it again; --resume goes on"
 
 
@@ -65,7 +64,7 @@ GONE = "the scheduler is gone: start it again; --resume goes on"
 
 
 class Answer(NamedTuple):
-    """``archive`` has the runs of ``entries``, which are finished. ``problem``: why others are not, "" if all are. ``began``: any run."""
+    """``problem``: why other runs than ``entries`` are not finished, or "". ``began``: any run."""
 
     worker: str
     archive: bytes
@@ -75,7 +74,7 @@ class Answer(NamedTuple):
 
 
 def carry_out(specs: Sequence[Spec], world: str) -> Answer:
-    """Carry out a block. Dask calls it on a worker."""
+    """Dask calls it on a worker."""
     worker = get_worker()
     if os.geteuid() == 0:
         return Answer(worker.address, b"", {}, "its worker is root: start it as a user without rights", False)
@@ -102,14 +101,12 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
 
 
 def _note(path: Path) -> None:
-    """Say in an emulated run's record, and so in its row, what machine carried it out."""
     record, here = read_plain(path, Record), facts()
     with replacing(path) as part:
         part.write_text(json.dumps({**record, "machine": {key: here[key] for key in ALIKE}}), encoding="utf-8")
 
 
 def text_of_block(specs: Sequence[Spec]) -> str:
-    """Return a block as the text of a scenario file."""
     first = specs[0]
     scenario = first.scenario
     faults = tuple(replace(fault, on=first.used.get(number, fault.on)) for number, fault in enumerate(scenario.faults))
@@ -123,7 +120,7 @@ def text_of_block(specs: Sequence[Spec]) -> str:
 
 
 def through_root(text: str, place: Path) -> tuple[Path, str]:
-    """Let root carry out the scenario ``text``. Return the results directory, below ``place``, and the last line of complaint."""
+    """Let root carry out a scenario. Return its results and its last line of complaint."""
     until = time.monotonic() + patient(BUSY_S)
     while time.monotonic() < until:  # one of a worker that was killed ends with it, but not at once
         try:
@@ -141,7 +138,7 @@ def through_root(text: str, place: Path) -> tuple[Path, str]:
 
 @contextmanager
 def connected(address: str) -> Iterator[Client]:
-    """Yield a client of the scheduler at ``address``, with the certificates of Dask's configuration. Raises :class:`UserError`."""
+    """Yield a client with the certificates of Dask's configuration. Raises :class:`UserError`."""
     for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in one line of ours
     try:
@@ -177,21 +174,16 @@ def connected(address: str) -> Iterator[Client]:
 
 @dataclass
 class _Task:
-    """A block on its way. ``tried``: workers where none of its runs began."""
-
     specs: Sequence[Spec]
     tried: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str:
-        """Name for people: the first run, and how many more."""
         more = f" and {len(self.specs) - 1} more" if len(self.specs) > 1 else ""
         return f"{self.specs[0].key}{more}"
 
 
 class OnWorkers:
-    """A carrier (scenarios.run.runner): the workers of a client's scheduler. ``tell(line)``: a line for the user."""
-
     def __init__(self, client: Client, world: str, mixed: bool, tell: Callable[[str], None]) -> None:
         self.client, self.world, self.tell = client, world, tell
         self.wanted = facts()
@@ -222,7 +214,6 @@ class OnWorkers:
             raise ClusterDied(f"{self.failures[0]}{more}: --resume tries again")
 
     def _former(self, directory: Path) -> str:
-        """The resource of the machines that carried out what is there already; "" where nothing is."""
         for path in (directory / "raw").glob("*/run.json") if self.alike else ():
             with suppress(ResultsError):
                 if (machine := read_record(path).machine) is not None:
@@ -261,7 +252,6 @@ class OnWorkers:
                     yield from self._take(directory, running.pop(key)[0], fetched, waiting)
 
     def _take(self, directory: Path, task: _Task, fetched: concurrent.futures.Future[Answer], waiting: list[_Task]) -> Landed:
-        """Land what a worker answered; what it could not begin waits again."""
         try:
             answer = fetched.result()
             late = landing.land(answer.archive, directory, [*answer.entries]) if answer.entries else []
@@ -285,8 +275,7 @@ class OnWorkers:
             self.tell(self.failures[-1])
 
     def _look(self, waited: float) -> tuple[set[str], set[str]]:
-        """Return the workers that fit, and the keys that workers have; tell of workers that do not fit. Raises :class:`UserError` if none
-        has fitted for long."""
+        """Return fitting workers, and the keys that workers have. Raises :class:`UserError` if none has fitted for long."""
         try:
             if (
                 self.client.status != "running"
@@ -324,8 +313,8 @@ class OnWorkers:
 
 
 def _fetch(ended: queue.SimpleQueue[Any], future: Any) -> None:
-    """Put the key and the result of a Dask future that is done into ``ended``. In a thread of its own: the result is still at its worker,
-    and if that goes, Dask waits until another carries the block out, which may be never (:data:`LOST_S`)."""
+    """Put a finished future's key and result into ``ended``. In a thread of its own: if the worker goes with the result, Dask waits until
+    another carries the block out, which may be never (:data:`LOST_S`)."""
 
     def fetch() -> None:
         fetched: concurrent.futures.Future[Answer] = concurrent.futures.Future()
@@ -347,8 +336,8 @@ def _check(text: str) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C or SIGTERM has come. The second one raises at once; not the first, since Python drops what a handler raises in a
-    destructor or in a callback of the garbage collector, and Dask has both."""
+    """Yield whether Ctrl-C or SIGTERM has come. Only the second raises at once, since Python drops what a handler raises in a destructor or
+    in a callback of the garbage collector, and Dask has both."""
     came: list[int] = []
 
     def note(number: int, frame: Any) -> None:

@@ -1,1 +1,1 @@
-"""Scenario files: reads and checks them before anything is built."""
+"""Reads scenario files and checks them before anything is built."""

@@ -1,7 +1,4 @@
-"""Checks on the figures of a run: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset of Python's; no code is executed.
-
-The schema asks which transports an expression names; the runner evaluates it on the runs of one placement and seed.
-"""
+"""Checks on a run's figures: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset of Python's; no code is executed."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 MAX_LETTERS = 500
-"""The most letters of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
+"""What a parser takes of longer checks may be too deep for those who walk through it [ours]."""
 
 
 class CheckError(ValueError):
@@ -79,7 +76,7 @@ def _check_syntax(node: ast.expr) -> None:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the transports that an expression names. Raises :class:`CheckError` if it is not a check, or of a figure that no run has."""
+    """Raises :class:`CheckError` if the text is no check, or of a figure that no run has."""
     figures = [node.attr for node in ast.walk(_parse(text)) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
     if unknown := [name for name in figures if name not in Run.__struct_encode_fields__]:
         near = difflib.get_close_matches(unknown[0], Run.__struct_encode_fields__, n=1, cutoff=0.0)
@@ -132,7 +129,6 @@ def _formatted(value: Any) -> str:
 
 
 def _paths(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the figures that an expression names, each with its whole dotted path."""
     match node:
         case ast.Name() | ast.Attribute() | ast.Subscript():
             yield node
@@ -145,7 +141,6 @@ def _paths(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_time(node: ast.expr) -> bool:
-    """Say whether the value is a time in ns, by the names of the figures."""
     match node:
         case ast.Attribute() | ast.Subscript():
             return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ns") for part in ast.walk(node))
@@ -163,7 +158,7 @@ def _is_time(node: ast.expr) -> bool:
 
 
 def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapping[str, str]) -> str:
-    """Return why a check does not apply, "" if it does. Raises :class:`CheckError` if another figure that it names is missing."""
+    """Return why a check does not apply, or "". Raises :class:`CheckError` if another figure is missing."""
     obstacle = ""
     for path in _paths(tree):
         transport, _, figure = ast.unparse(path).partition(".")
@@ -178,9 +173,11 @@ def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapp
 def evaluate(
     text: str, figures: Mapping[str, object], name: str | None = None, unmeasured: Mapping[str, str] | None = None, exempt: str = ""
 ) -> Check:
-    """Return one entry of summary.json's ``checks``. A missing figure fails the check. ``unmeasured``: dotted path below the transport ->
-    why the world of the runs cannot have this figure. A check that names such a figure does not apply: ``ok`` is None, and ``seen`` says
-    why. Neither does a check with ``exempt``, a reason."""
+    """Return one entry of summary.json's ``checks``. A missing figure fails the check.
+
+    ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check that names such a figure
+    does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason.
+    """
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"

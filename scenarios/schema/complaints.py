@@ -1,7 +1,6 @@
-"""Lists all that is wrong with a file, one line each: readers stop at the first mistake, a person who mends a file wants to see the next,
-too.
+"""Lists all that is wrong with a file: readers stop at the first mistake, a person who mends a file wants to see the next, too.
 
-A key that is refused is taken out, and the file is read again. Called by ``mrcbed check``. Pure but for reading files.
+A refused key is taken out, and the file is read again.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from topologies.fabrics import fabric_of, read_fabric_file
 from topologies.structs import Refused
 from topologies.toml_files import parse_toml
 
-MOST = 20
-"""The most lines for one file [ours]."""
+MOST = 20  # for one file [ours]
 T = TypeVar("T")
 
 
 def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, list[str]]:
-    """Return (the scenario, or None, and what is wrong). ``changes`` are those of :func:`scenarios.schema.scenario.load_scenario`. Raises
-    :class:`ScenarioError` for a file that cannot be read at all, and :class:`FabricError`."""
+    """Return (scenario or None, what is wrong). ``changes``: of :func:`scenarios.schema.scenario.load_scenario`. Raises
+    :class:`ScenarioError` for a file that cannot be read, and :class:`FabricError`."""
     path, text, data = read_scenario_file(name_or_file)
     try:
         return scenario_of(path, text, copy.deepcopy(data), **changes), []
@@ -43,7 +41,7 @@ def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, 
 
 
 def check_fabric(name_or_file: str) -> tuple[Fabric | None, list[str]]:
-    """Return (the fabric, or None, and what is wrong). Raises :class:`FabricError` for a file that cannot be read at all."""
+    """Return (fabric or None, what is wrong). Raises :class:`FabricError` for a file that cannot be read."""
     return _all(read_fabric_file(name_or_file), fabric_of)
 
 
@@ -73,7 +71,7 @@ def _all(data: dict[str, object], read: Callable[[dict[str, object]], T]) -> tup
 
 
 def _stand_in(data: dict[str, object], key: str, removed: list[str]) -> bool:
-    """Let reading go on after a missing key: drop its entry of a list, or fill in the example of the table of keys."""
+    """Drop a list's entry that lacks a key, or fill in the table of keys' example."""
     entry = key[: key.rfind("]") + 1]
     if entry:
         place = _in_file(entry, removed)
@@ -91,7 +89,6 @@ def _stand_in(data: dict[str, object], key: str, removed: list[str]) -> bool:
 
 
 def _in_file(key: str, removed: list[str]) -> str:
-    """Number a key of what is left as it is numbered in the file."""
     parts = re.split(r"(\[\d+\])", key)
     path = ""
     for part in parts:
@@ -106,7 +103,7 @@ def _in_file(key: str, removed: list[str]) -> str:
 
 
 def _take_out(data: dict[str, object], key: str) -> bool:
-    """Take a key, or an entry of a list, out of the tables; returns False if it is not in them."""
+    """Return False if the key is not there."""
     parts: list[str | int] = [int(number) if number else name for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", key)]
     at: Any = data
     try:

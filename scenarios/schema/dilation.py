@@ -1,4 +1,4 @@
-"""Finds what the emulated world cannot do of a scenario: ways of simulated switches, and waits of hours. Pure."""
+"""Finds what the emulated world cannot do of a scenario."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from testbed.terminal import duration
 from topologies import Fabric, FabricError
 from topologies.units import MAX_TIME, NS, S
 
-MOST_WAIT_S = 3600.0
-"""The longest wait that a file may ask for, of this machine [ours]."""
-LEAST_PERIOD_S = 0.002
-"""The shortest period: a shorter cycle would show the machine's scheduling, not ours [ours]."""
-LEAST_RATE, MOST_RATE = 100_000, 10**13
-"""The least and the largest bits/s that tc keeps [measured]."""
+MOST_WAIT_S = 3600.0  # that a file may ask of this machine [ours]
+LEAST_PERIOD_S = 0.002  # a shorter cycle would show the machine's scheduling, not ours [ours]
+LEAST_RATE, MOST_RATE = 100_000, 10**13  # bits/s that tc keeps [measured]
 
 
 def check_rates(fabric: Fabric, dilation: float) -> None:
-    """Check that the kernel can keep the rates of links at this dilation. Raises :class:`topologies.FabricError`."""
+    """Raises :class:`topologies.FabricError` for rates that the kernel cannot keep at this dilation."""
     for key in ("nic_rate", "fabric_rate", "long_haul_rate"):
         rate = getattr(fabric, key)
         if rate and not LEAST_RATE <= rate / dilation <= MOST_RATE:
@@ -32,7 +29,7 @@ def check_rates(fabric: Fabric, dilation: float) -> None:
 
 
 def needs_simulation(scenario: Scenario) -> str:
-    """Say what only simulated switches do, and which transport has it, in words; "" if there is nothing."""
+    """Name what only simulated switches do, with its transport, or ""."""
     for transport in scenario.transports:
         if setting := transport.fabric.simulated_only:
             return f"transport {transport.name!r} has {setting}, which only simulated switches do"
@@ -40,7 +37,7 @@ def needs_simulation(scenario: Scenario) -> str:
 
 
 def at_dilation(scenario: Scenario, dilation: float) -> Scenario:
-    """The scenario at another dilation. Its ``timeout`` grows with it, and never shrinks."""
+    """Return it at another dilation. Its ``timeout`` grows with it, and never shrinks."""
     return replace(
         scenario,
         dilation=dilation,
@@ -50,8 +47,8 @@ def at_dilation(scenario: Scenario, dilation: float) -> Scenario:
 
 
 def check_emulable(scenario: Scenario, dilation: float) -> None:
-    """Check that the emulated world can run it. Raises :class:`ScenarioError` for what only simulated switches do, or takes hours here, and
-    :class:`topologies.FabricError` for links that are too slow, or too fast, at this dilation."""
+    """Raises :class:`ScenarioError` for what only simulated switches do, or takes hours, and :class:`topologies.FabricError` for links too
+    slow or too fast."""
     check_no_verbs(scenario)
     if reason := needs_simulation(scenario):
         raise ScenarioError(f"{scenario.file}: {reason}: add --world simulated")
@@ -70,8 +67,7 @@ def check_emulable(scenario: Scenario, dilation: float) -> None:
 
 
 def check_faults(scenario: Scenario, dilation: float) -> None:
-    """Check that its faults can be had at this dilation. Raises :class:`ScenarioError` for waits of hours and for cycles that are too
-    short."""
+    """Raises :class:`ScenarioError` for waits of hours, and for cycles too short."""
     waits = {f"fault {fault.name!r}": (fault.at_ps or 0) + (fault.for_ps or 0) for fault in scenario.faults}
     _check_waits(scenario, waits, dilation)
     for fault in scenario.faults:

@@ -1,7 +1,4 @@
-"""Derives fabrics for a scenario, and computes the figures of a fabric that are printed with every run.
-
-Called by the schema, the manifest and the summary. Pure.
-"""
+"""Derives fabrics for a scenario, and the figures printed with every run."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from topologies.clos import ECMP, SOURCE
 from topologies.structs import Doc, docs_of, text
 from topologies.units import Duration
 
-SINGLE_PATH = ("roce", "tcp")
-"""Kinds of transports whose queue pairs have one path each and can name it."""
+SINGLE_PATH = ("roce", "tcp")  # their queue pairs have one path each and can name it
 _FABRIC = docs_of(Fabric)
 
 
@@ -26,8 +22,8 @@ def _as_in(key: str) -> Doc:
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None stands for the value of the fabric,
-    which checks the bounds. ``name`` ends the variant's name, instead of what differs."""
+    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None stands for the fabric's value.
+    ``name`` ends the variant's name, instead of what differs."""
 
     delay_ps: Annotated[Duration | None, _as_in("delay_ps")] = field(name="delay", default=None)
     hop_delay_ps: Annotated[Duration | None, _as_in("hop_delay_ps")] = field(name="hop_delay", default=None)
@@ -55,8 +51,8 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def twin_of(fabric: Fabric) -> Fabric:
-    """Return the same hosts and switches on a single plane with the same rate per host. A full packet takes as long from host to host as on
-    the fabric: links that need less time for it are so much longer, or transports on the two would be compared over different distances."""
+    """Return the same hosts and switches on a single plane with the same rate per host. A full packet takes as long as on the fabric:
+    shorter links are lengthened, or transports would be compared over different distances."""
     rates = {key: getattr(fabric, key) * fabric.planes for key in ("nic_rate", "fabric_rate", "long_haul_rate")}
     twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
     crossing, local = (fabric.data_ps(under) - twin.data_ps(under) for under in (False, True))
@@ -64,18 +60,17 @@ def twin_of(fabric: Fabric) -> Fabric:
 
 
 def usual_fabric(kind: str, base: Fabric) -> Fabric:
-    """Return what a transport that is only named runs on: its twin for one whose queue pairs have a single path, which would have one of a
-    host's NIC ports there, as such networks are built; the fabric for any other. A scenario may say otherwise."""
+    """Return what a transport runs on without more words: for one with single-path queue pairs the twin, as such networks are built."""
     return routable(kind, twin_of(base) if kind in SINGLE_PATH and base.planes > 1 else base)
 
 
 def routable(kind: str, fabric: Fabric) -> Fabric:
-    """Return the fabric as this kind meets it: where switches hash, the flows of all but MRC are hashed by their 5-tuple in any case."""
+    """Where switches hash, all flows but MRC's are hashed by their 5-tuple."""
     return variant_of(fabric, QueueOptions(routing=SOURCE)) if kind != "mrc" and fabric.routing == ECMP else fabric
 
 
 def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
-    """Return the fabric with NIC ports of ``nic_rate`` bits/s; other rates scale with it and the delay inversely, so that BDPs stay. Raises
+    """Return the fabric with NIC ports of ``nic_rate`` bits/s. Other rates scale with it and the delay inversely, so BDPs stay. Raises
     :class:`topologies.FabricError`."""
     if nic_rate == fabric.nic_rate:
         return fabric
@@ -88,8 +83,7 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
-    """Return the fabric with these options, named after those that differ; the same fabric if none does. Raises
-    :class:`topologies.FabricError`."""
+    """Return a fabric whose name ends in what differs. Raises :class:`topologies.FabricError`."""
     given = {key: value for key, value in sorted(asdict(options).items()) if key != "name" and value is not None}
     changed = {key: value for key, value in given.items() if value != getattr(fabric, key)}
     suffixes = [options.name] if options.name else map(_suffix, changed.items())
@@ -107,7 +101,7 @@ def _suffix(change: tuple[str, Any]) -> str:
 
 
 def figures(fabric: Fabric) -> dict[str, object]:
-    """Return the times and thresholds that follow from a fabric, in ps and bytes; None for what is off."""
+    """Return times and thresholds, in ps and bytes; None for what is off."""
     low, high = fabric.ecn_bytes
     return {
         "nic_rate_bps": fabric.nic_rate,

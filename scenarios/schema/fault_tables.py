@@ -1,7 +1,4 @@
-"""Reads the ``[[fault]]`` entries of a scenario file: when, for how long, and the keys of the kind, which the catalogue defines.
-
-Used by scenarios.schema.scenario. Pure; docs/how/faults.md is the manual.
-"""
+"""Reads the ``[[fault]]`` entries of a scenario file; the catalogue defines a kind's keys."""
 
 from __future__ import annotations
 
@@ -34,8 +31,6 @@ class Fault:
 
 
 class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys that every ``[[fault]]`` has, beside those of its kind."""
-
     kind: Annotated[str, Doc("what happens", example='"link"')]
     on: Annotated[str, Doc(f"whom it hits, or {USED_BY_QP}", example='"p0-t0-0:p0-t1-3"')]
     name: Annotated[str, NAME, Doc("its name in results", default="kind and place", example='"cable pulled"')] = ""
@@ -69,7 +64,7 @@ _COMMON = FaultTable.__struct_encode_fields__
 
 
 def read_faults(entries: Sequence[Mapping[str, object]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
-    """Read all faults of a scenario whose transports run on ``fabrics``. Raises :class:`topologies.structs.Refused`."""
+    """``fabrics``: those of the transports. Raises :class:`topologies.structs.Refused`."""
     faults = tuple(_read(entry, f"fault[{i}]", fabrics, workload) for i, entry in enumerate(entries))
     if len({fault.name for fault in faults}) < len(faults):
         raise Refused("fault", f"names are not unique ({', '.join(fault.name for fault in faults)}): give each its own name")
@@ -109,7 +104,6 @@ def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], wor
 
 
 def _check_fits(kind: Kind, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:
-    """Check that its target exists in at least one fabric."""
     if on == USED_BY_QP:
         if not kind.used:
             kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)

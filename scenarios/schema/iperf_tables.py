@@ -1,7 +1,4 @@
-"""Reads the ``[[background]]`` entries of a scenario file: traffic of an ordinary program that shares the fabric with the workload.
-
-Used by scenarios.schema.scenario. Pure; docs/how/scenarios.md is the manual. scenarios/run/iperf_flows.py runs these flows.
-"""
+"""Reads the ``[[background]]`` entries of a scenario file: an ordinary program's traffic beside the workload."""
 
 from __future__ import annotations
 
@@ -20,16 +17,13 @@ from topologies.structs import Doc, Refused, Written, one_of, text
 from topologies.units import Duration, Rate, Span, parse_rate
 
 TOOLS = ("iperf3",)
-MAX_FLOWS = 32
-"""The most flows: each takes two processes for the length of a run [ours]."""
+MAX_FLOWS = 32  # each takes two processes for the length of a run [ours]
 
 
 Host = Annotated[str, text(r"h[0-9]{1,9}", "a host, like 'h3'")]
 
 
 class _Rate(int, metaclass=Written):
-    """A payload rate in bits/s."""
-
     words, schema, example = Rate.words, Rate.schema, '"25Gbit"'
 
     @staticmethod
@@ -55,13 +49,13 @@ class Background:
     congestion: str
 
     def ev_on(self, fabric: Fabric) -> int:
-        """Return the EV that the flow is pinned to, in both directions. Raises :class:`FabricError` if the fabric has no such path."""
+        """Return the EV that the flow is pinned to, in both directions. Raises :class:`FabricError`."""
         value = spread(fabric, self.src, self.dst) if self.path is None else ev(*self.path)
         sid_list(fabric, self.src, self.dst, value)
         return value
 
     def stream(self, fabric: Fabric, number: int, longest: int) -> Stream:
-        """Return the order for testbed.emulated.iperf_flows; ``longest``: its duration if nothing else ends it."""
+        """``longest``: the duration if nothing else ends it."""
         time = longest if self.for_ps is None else self.for_ps
         return Stream(number, self.src, self.dst, self.protocol, self.rate_bps, time, self.ev_on(fabric), self.parallel, self.congestion)
 
@@ -70,8 +64,6 @@ class Background:
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[background]]``."""
-
     tool: Annotated[str, one_of(TOOLS), Doc("the program that sends", example='"iperf3"')]
     src: Annotated[Host, Doc("host that sends", example='"h0"')]
     dst: Annotated[Host, Doc("host that receives", example='"h4"')]
@@ -108,7 +100,7 @@ Entries = Annotated[
 
 
 def read_backgrounds(entries: Sequence[Entry], fabrics: Sequence[Fabric]) -> tuple[Background, ...]:
-    """Read all flows of a scenario. Each must fit on all ``fabrics`` of its transports. Raises :class:`topologies.structs.Refused`."""
+    """Each flow must fit on all ``fabrics``. Raises :class:`topologies.structs.Refused`."""
     flows = tuple(_resolve(entry, f"background[{i}]", fabrics) for i, entry in enumerate(entries))
     if len({b.name for b in flows}) < len(flows):
         raise Refused("background", f"names are not unique ({', '.join(b.name for b in flows)}): give each its own name")
@@ -147,7 +139,7 @@ def _host_on_all(name: str, where: str, fabrics: Sequence[Fabric]) -> int:
 
 
 def _check_fits(flow: Background, fabric: Fabric, where: str) -> None:
-    """Check that the flow has its path on this fabric, and that a port carries its rate."""
+    """The fabric must have the flow's path, and a port carry its rate."""
     try:
         flow.ev_on(fabric)
     except FabricError as error:

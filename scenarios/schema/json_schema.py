@@ -1,7 +1,6 @@
-"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors: from the table of keys (scenarios/schema/keys.py), nothing by
-hand.
+"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors.
 
-It says what a value may look like. What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
+What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SWEEP: Schema = {
 
 
 def json_schema(file: str) -> Schema:
-    """Make the schema of a ``"scenario"`` or a ``"fabric"`` file."""
+    """``file``: "scenario" or "fabric"."""
     forms: dict[str, list[Table]] = {}
     for table in tables():
         if table.file == file:
@@ -50,8 +49,8 @@ def json_schema(file: str) -> Schema:
 
 
 def _of_kinds(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """Describe a table whose keys depend on its kind. An editor offers all of them; what is checked is the form of the kind that is there,
-    so that a mistake is named where it is."""
+    """An editor offers the keys of all kinds; what is checked is the form of the kind that is there, so that a mistake is named where it
+    is."""
     checked = [_if_kind(form.kinds, _object(form.keys, shapes)) for form in forms]
     return {"type": "object", "properties": _offered(forms, shapes), "required": ["kind"], "allOf": checked}
 
@@ -61,7 +60,7 @@ def _if_kind(kinds: tuple[str, ...], then: Schema) -> Schema:
 
 
 def _offered(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """Offer every key of several forms. A key that differs between them may have any value here."""
+    """A key that differs between the forms may have any value here."""
     offered: Schema = {}
     for form in forms:
         for name, schema in _object(form.keys, shapes)["properties"].items():
@@ -78,7 +77,6 @@ def _list(item: Schema, least: int = 1) -> Schema:
 
 
 def _object(keys: Iterable[Key], shapes: dict[str, Schema] | None = None) -> Schema:
-    """Describe a table without other keys. ``shapes``: those of keys that hold tables."""
     keys = tuple(keys)
     shapes = shapes or {}
     properties = {key.name: {**(shapes.get(key.name) or of_type(key.type)), "description": _description(key)} for key in keys}

@@ -1,7 +1,4 @@
-"""Finds keys of scenario and fabric files by what people type: ``workload.steps``, ``fault[0].at``, ``transport.roce.options.qps``.
-
-Called by ``mrcbed explain``. Pure; scenarios/schema/keys.py is the table.
-"""
+"""Finds keys of scenario and fabric files by what people type: ``workload.steps``, ``fault[0].at``, ``transport.roce.options.qps``."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ from collections.abc import Iterable
 from scenarios.schema.keys import CHOICES, FABRIC, SCENARIO, Key, keys
 
 LISTS = ("transport", "fault", "background", "expect", "workload.flow", "workload.job")
-"""Lists of tables: one entry is named by number, name or kind."""
-IN_FABRIC = "fabric"
-"""The word before a key of a fabric file: ``fabric.planes``."""
+"""An entry of these lists is named by number, name or kind."""
+IN_FABRIC = "fabric"  # the word before a key of a fabric file: ``fabric.planes``
 
 
 def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    """Return (the keys that ``words`` name, the keys of the table that it names). Both are () if there is nothing of that name. A name
-    without its table is enough, if that table is the only one that has it or no dotted key is called so."""
+    """Return (the keys that ``words`` name, the keys of the table that it names). A key without its table is enough if only one table has
+    it, or no dotted key is called so."""
     every = keys()
     exact = [key for key in every if key.file == SCENARIO and _matches(words, key)]
     if words.startswith(f"{IN_FABRIC}."):
@@ -31,7 +27,7 @@ def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
 
 
 def _matches(words: str, key: Key) -> bool:
-    """Say whether ``words`` is this key, with or without saying which entry of a list. A kind among the words must be one of the key's."""
+    """``words`` may name a list's entry. A kind among them must be one of the key's."""
     parts = re.sub(r"\[([0-9]+)\]", r".\1", words).split(".")
     place = 0
     walked: list[str] = []
@@ -52,7 +48,7 @@ def _every_kind(key: Key) -> Iterable[str]:
 
 
 def nearest_keys(words: str, most: int = 2) -> list[str]:
-    """Return the dotted keys that look most like ``words``: by their whole names, then by their last parts."""
+    """Compare whole names first, then last parts."""
     dotted = list(dict.fromkeys(named(key) for key in keys()))
     last: dict[str, str] = {}
     for name in dotted:
@@ -67,7 +63,6 @@ def named(key: Key) -> str:
 
 
 def example_in_file(key: Key) -> str:
-    """Write lines of TOML that hold the key."""
     if key.dotted in LISTS or not key.example:
         return f"[[{key.dotted}]]" if key.dotted in LISTS else f"[{key.dotted}]"
     line = f"{key.name} = {key.example}"
@@ -82,7 +77,7 @@ def example_in_file(key: Key) -> str:
 
 
 def example_of_set(key: Key) -> str:
-    """Write an example of --set for the key; "" where no --set can give it."""
+    """Return "" where no --set can give the key."""
     if key.file == FABRIC or not key.example or key.name == "format" or key.dotted in LISTS:
         return ""
     parts: list[str] = []

@@ -1,7 +1,6 @@
-"""Makes the one table of keys: everything that a scenario file or a fabric file may say, with type, unit, default, bounds and meaning.
+"""Makes the one table of keys: everything that a scenario or fabric file may say, with type, unit, default, bounds and meaning.
 
-It is read from the annotations of the Structs that read the files, and from the fault catalogue. ``mrcbed explain``,
-``mrcbed tools schema`` (scenarios/schema/json_schema.py) and the documents' tables of keys come from here. Pure.
+It is read from the annotations of the Structs that read the files, and from the fault catalogue.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ from topologies.toml_files import FORMAT
 SCENARIO, FABRIC = FILES = ("scenario", "fabric")
 CHOICES: dict[str, tuple[str, ...]] = {"workload": tuple(WORKLOADS), "fault": tuple(FAULTS)}
 """Tables whose keys depend on their kind -> the kinds."""
-UNNAMED = "left out"
-"""The default of a key that has none."""
+UNNAMED = "left out"  # default of a key that has none
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of one table. ``path`` is the table, dotted, "" for the top of the file; ``kinds`` those of the table, () where all have the
-    key. ``must`` ends the sentence "the value must be ..."; ``default`` is as TOML writes it, or in words; "" if the key is required."""
+    """``path`` is the table, dotted, "" for the top of the file; ``kinds`` those of the table, () where all have the key. ``must`` ends the
+    sentence "the value must be ..."; ``default`` is as TOML writes it, or in words; "" if the key is required."""
 
     file: str
     path: str
@@ -71,8 +69,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a file. ``header`` is as TOML writes it; ``kinds`` are those that this form of the table is for, () if there is one
-    form."""
+    """``header`` is as TOML writes it; ``kinds`` are those that this form of the table is for, () if there is one form."""
 
     file: str
     path: str
@@ -84,13 +81,12 @@ class Table:
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """Return every table of both files, in the order in which a file has them."""
     return (*_scenario_tables(), _fabric_table())
 
 
 @cache
 def keys(file: str | None = None) -> tuple[Key, ...]:
-    """Return every key, once for each definition: kinds that share one share an entry."""
+    """Kinds that share a key's definition share an entry."""
     merged: dict[tuple[Any, ...], Key] = {}
     for table in tables():
         if file in (None, table.file):
@@ -107,7 +103,7 @@ def keys(file: str | None = None) -> tuple[Key, ...]:
 
 
 def of_kinds(key: Key) -> str:
-    """Name the kinds that have a key, for a reader: all collectives in one word."""
+    """Name the kinds that have a key; all collectives are one word."""
     if set(COLLECTIVES) <= set(key.kinds):
         return ", ".join(["collectives", *(kind for kind in key.kinds if kind not in COLLECTIVES)])
     return ", ".join(key.kinds)
@@ -192,7 +188,6 @@ def _format(file: str) -> Key:
 
 
 def _fault_table(entry: Kind) -> Table:
-    """Make the table of a fault. The catalogue has meanings and defaults of a kind's own keys, and draws examples."""
     drawn_on, drawn = entry.draw(load_fabric("demo"), random.Random(1)) if entry.heals else ("controller", {})
 
     def common(key: Key) -> Key:
@@ -214,14 +209,13 @@ def _fault_table(entry: Kind) -> Table:
 
 
 def _bounded(key: Key) -> Key:
-    """Give a queue's option the bounds that the fabric has."""
     same = {field.encode_name: field.type for field in _fields(Fabric) if field.encode_name != "name"}
     kind = same.get(key.name, key.type)
     return replace(key, type=kind, must=expected(kind), example=key.example or _example(kind))
 
 
 def _as_written(key: Key) -> Key:
-    """Write a key of a fabric file, where rates and the delay are those of the real network."""
+    """Rates and the delay in a fabric file are those of the real network."""
     name = key.name.removesuffix("_ps")
     if name not in WRITTEN:
         return replace(key, default=key.default or "")
@@ -236,7 +230,6 @@ def _fields(struct: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _items(struct: type[msgspec.Struct]) -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Yield (key, Struct) of every list of tables within a table."""
     for at in _fields(struct):
         item = _items_of(at.type)
         if item is not None:
@@ -251,7 +244,6 @@ def _items_of(kind: inspect.Type) -> type[msgspec.Struct] | None:
 
 
 def _written(kind: inspect.Type) -> inspect.Type:
-    """Return a type without those parts of a union that nobody writes."""
     if isinstance(kind, inspect.UnionType):
         kept = tuple(part for part in kind.types if not isinstance(part, inspect.NoneType))
         return kept[0] if len(kept) == 1 else inspect.UnionType(kept)
@@ -259,7 +251,6 @@ def _written(kind: inspect.Type) -> inspect.Type:
 
 
 def _example(kind: inspect.Type) -> str:
-    """Make a value of this type, where no one has thought of a better example."""
     match kind:
         case inspect.CustomType(cls=Written() as written):
             return written.example
@@ -277,7 +268,6 @@ def _example(kind: inspect.Type) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a default as a file would say it."""
     match value:
         case bool():
             return str(value).lower()

@@ -1,4 +1,4 @@
-"""A resolved scenario as the text of a file that says the same, for another machine that carries out a part of it. Pure."""
+"""Writes a resolved scenario as a file, for another machine that carries out a part of it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,16 @@ from topologies.units import Duration, Span, written
 if TYPE_CHECKING:
     from scenarios.schema.scenario import Scenario, Transport
 
-_ENDS = ("", "_ps", "_s", "_bps", "_bytes", "s")
-"""Endings that a name of ours may have after the key of a file."""
+_ENDS = ("", "_ps", "_s", "_bps", "_bytes", "s")  # on a name of ours, after the key of a file
 _RENAMED = {"experts": "expert_bytes"}
 
 
 def _name(record: Any, key: str) -> str:
-    """Find the field of a resolved record that a file's key makes; the key itself if there is none of a like name."""
     names = (_RENAMED.get(key, key), *(f"{key}{end}" for end in _ENDS))
     return next((name for name in names if hasattr(record, name)), key)
 
 
 def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, object]:
-    """Make a table of a file: the fields of a record that have a key there, but for those in ``own``."""
     row = {}
     for key in form.__struct_encode_fields__:
         name = _name(record, key)
@@ -44,7 +41,7 @@ def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, object]:
 
 
 def text_of(scenario: Scenario, settings: Settings) -> str:
-    """The text of a scenario file, with times and rates as they are resolved, for one setting of a sweep; without checks on figures."""
+    """Write a setting of a sweep with resolved times and rates, without checks on figures."""
     tables = _row(
         scenario, ScenarioFile, fabric=_fabric(scenario.fabric), workload=_workload(scenario.workload), expect=None,
         transport=[_transport(transport, scenario.fabric) for transport in scenario.transports], fault=[*map(_fault, scenario.faults)],

@@ -1,7 +1,6 @@
 """Makes the table of keys of results: everything that the files of a run say, with type, unit and meaning.
 
-It is read from the Structs of testbed/results, which write and read these files. ``mrcbed explain``, ``mrcbed tools schema`` and
-docs/reference/results.md come from here. Pure.
+It is read from the Structs of testbed/results, which write and read these files.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from topologies.structs import docs_of
 
 LOG = "log"
 FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manifest, "record": Record, LOG: Line}
-"""Name of a file -> its Struct; of a log that of any line."""
 NAMES = {"summary": "summary.json", "manifest": "manifest.json", "record": "raw/RUN/run.json", LOG: "logs: raw/RUN/*.jsonl"}
 _HEAD = (
     "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../how/results.md) says how figures are "
@@ -40,15 +38,14 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class ResultKey:
-    """One key. ``path`` is its table, dotted, "" for the top of the file; ``form`` says what a value is: "number or null"."""
+    """``path`` is its table, dotted, "" for the top of the file; ``form`` is as "number or null"."""
 
     file: str
     path: str
     name: str
     form: str
     unit: str
-    optional: bool
-    """Whether it may be missing."""
+    optional: bool  # may be missing
     meaning: str
 
     @property
@@ -58,8 +55,7 @@ class ResultKey:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of a file, with the meaning that its Struct has. ``header`` says what holds it: ``runs[].flows{}`` is one of the flows, by
-    name, of one of the runs."""
+    """``header``: ``runs[].flows{}`` is one of the flows, by name, of one of the runs."""
 
     file: str
     path: str
@@ -70,7 +66,6 @@ class ResultTable:
 
 @cache
 def result_tables(file: str) -> tuple[ResultTable, ...]:
-    """Return the tables of a file, in the order in which it has them."""
     first, *inner = _tables(file, FILES[file], "", "")
     common = {key.name for key in first.keys}
     kinds: dict[str, type[Line]] = {**KINDS, "queues": Queue} if file == LOG else {}
@@ -80,7 +75,6 @@ def result_tables(file: str) -> tuple[ResultTable, ...]:
 
 
 def reference() -> str:
-    """Write the reference page. A Struct that stands in several places has one table."""
     lines = ["# Every key of results", "", _HEAD]
     for file, name in NAMES.items():
         lines += ["", f"## {name}"]
@@ -104,8 +98,8 @@ def result_keys() -> tuple[ResultKey, ...]:
 
 
 def find_results(words: str) -> tuple[tuple[ResultKey, ...], tuple[ResultKey, ...]]:
-    """Return (the keys that ``words`` name, those of the table that it names): ``busbw_bps``, ``failovers.lost``, ``summary.runs``. A name
-    that is whole goes before the end of others."""
+    """Return (the keys that ``words`` name, those of the table that it names): ``busbw_bps``, ``summary.runs``. A whole name goes before
+    the end of others."""
     words = re.sub(r"\[\d*\]|\{\}", "", words)
     named = [key for key in result_keys() if f".{key.file}.{key.dotted}".endswith(f".{words}")]
     whole = [key for key in named if words in (key.dotted, f"{key.file}.{key.dotted}")]
@@ -132,7 +126,7 @@ def _tables(file: str, struct: type[msgspec.Struct], path: str, header: str) -> 
 
 
 def _form(kind: inspect.Type) -> tuple[str, list[tuple[type[msgspec.Struct], str]]]:
-    """Say what a value is, and which Structs it holds, each with the marks of what holds it: [] a list, {} a table by names."""
+    """Return a value's form, and its Structs with marks: [] in a list, {} in a table by names."""
     match kind:
         case inspect.Metadata(type=inner):
             return _form(inner)
@@ -170,7 +164,6 @@ def _several(words: str) -> str:
 
 
 def results_schema(file: str) -> dict[str, Any]:
-    """Make the JSON Schema of a file, with the meaning of each key."""
     held = reduce(or_, KINDS.values()) if file == LOG else FILES[file]
     schema: dict[str, Any] = msgspec.json.schema(held)
     tops = [*KINDS.values()] if file == LOG else [FILES[file]]
@@ -182,7 +175,6 @@ def results_schema(file: str) -> dict[str, Any]:
 
 
 def _structs(struct: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
-    """Return a Struct and all that it holds, by name."""
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
     found = {struct.__name__: struct}

@@ -1,7 +1,4 @@
-"""Reads scenario files: TOML in, one frozen :class:`Scenario` out, or one line about what is wrong.
-
-Called by the command line and the runner. It reads files and nothing else: no network, no root. docs/how/scenarios.md is the manual.
-"""
+"""Reads scenario files: TOML in, one frozen :class:`Scenario` out, or one line about what is wrong."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ from topologies.toml_files import STANDARD_INPUT, find_file, read_toml, take_for
 from topologies.units import S
 
 HERE = Path(__file__).parents[1]
-TIMEOUT_S = 120.0
-"""Timeout of a run whose scenario names none [ours]."""
+TIMEOUT_S = 120.0  # of a run whose scenario names none [ours]
 
 
 @dataclass(frozen=True)
@@ -78,18 +74,17 @@ class Scenario:
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """One variant per setting; without a sweep this scenario itself, with settings {}."""
+        """One per setting; without a sweep the scenario itself, with settings {}."""
         return self.swept or (Variant({}, self),)
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain, resolved values for the manifest: those of the first setting, and those of all under "variants" in a sweep."""
+        """Return plain values for the manifest; a sweep's other settings are under "variants"."""
         data = plain(replace(self, swept=()))
         data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
         return data
 
     @property
     def fabrics(self) -> dict[str, Fabric]:
-        """Every fabric of every setting, by name."""
         return {t.fabric.name: t.fabric for v in self.variants for t in v.scenario.transports}
 
 
@@ -105,13 +100,13 @@ def load_scenario(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> Scenario:
-    """Load a named scenario or a TOML file, with the command line's changes applied. Raises :class:`ScenarioError`."""
+    """``overrides`` are the command line's ``--set``. Raises :class:`ScenarioError`."""
     path, text, data = read_scenario_file(name_or_file)
     return scenario_of(path, text, data, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
 
 
 def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, object]]:
-    """Read (path, text, what it says) of a scenario file, before anything but its ``format`` is checked. Raises :class:`ScenarioError`."""
+    """Return (path, text, content), of which only ``format`` is checked. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
@@ -134,8 +129,8 @@ def scenario_of(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> Scenario:
-    """Make the scenario that a file's tables describe, which may be changed meanwhile. Raises :class:`ScenarioError`; its cause is the
-    :class:`topologies.structs.Refused` that names the key, if a key is to blame."""
+    """Make the scenario of a file's tables. Raises :class:`ScenarioError`; its cause is the :class:`topologies.structs.Refused` that names
+    the key, if a key is to blame."""
     file_sweep = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
         override(data, item)
@@ -161,7 +156,7 @@ def scenario_of(
 
 
 def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[Scenario]) -> Scenario:
-    """Return the scenario of the first setting, with every check of the file, and with all settings as ``variants``."""
+    """Return the first setting's scenario, with every check of the file."""
     variants = []
     fabrics: dict[str, Fabric] = {}
     for setting, scenario in zip(settings, scenarios, strict=True):
@@ -174,7 +169,7 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
 
 
 def check_no_verbs(scenario: Scenario) -> None:
-    """Refuse faults of RDMA verbs where there are none: in a run. Raises :class:`ScenarioError`, one line."""
+    """Refuse faults of RDMA verbs in a run. Raises :class:`ScenarioError`, one line."""
     for fault in (fault for variant in scenario.variants for fault in variant.scenario.faults):
         if FAULTS[fault.kind].programs:
             fix = f"mrcbed launch --verbs --scenario {scenario.file} -- PROGRAM"
@@ -182,18 +177,17 @@ def check_no_verbs(scenario: Scenario) -> None:
 
 
 class _Reader:
-    """Resolves the content of a file. ``swept_values``: swept key -> every value that a check may name.
+    """``swept_values``: swept key -> every value that a check may name.
 
     What comes from standard input names no further file and no module: with ``sudo`` root reads it for somebody else.
     """
 
     def __init__(self, file: str, swept_values: Mapping[str, Collection[object]], path: Path, fabric_override: str | None) -> None:
-        """``path``: that of the file. Its folder is searched first for fabric files, except for ``fabric_override``, the command line's."""
+        """The file's folder is searched first for fabric files, except for ``fabric_override``, the command line's."""
         self.file, self.swept_values, self.folder, self.fabric_override = file, swept_values, path.parent, fabric_override
         self.piped = path == STANDARD_INPUT
 
     def fabric(self, value: str | dict[str, object], where: str, base: Fabric | None = None) -> tuple[Fabric, float]:
-        """A fabric, and its dilation."""
         if value == "twin" and base is not None:
             return twin_of(base), 1.0
         try:
@@ -316,7 +310,6 @@ class _Reader:
         return mapper
 
     def check_names(self, expect: Expect, where: str, transports: list[Transport]) -> None:
-        """Check that the transports of the check exist, and the keys and values of its setting."""
         known = {t.name.replace("-", "_") for t in transports}
         for name in sorted(names_in(expect.check) - known):
             raise Refused(f"{where}.check", f"= {expect.check!r}: no transport {name!r}, there are {', '.join(sorted(known))}")

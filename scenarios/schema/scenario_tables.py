@@ -1,7 +1,4 @@
-"""The tables of a scenario file but for ``[workload]``, ``[[fault]]`` and ``[[background]]``: their keys, and what each must satisfy.
-
-Called by scenarios.schema.scenario; scenarios.schema.keys reads the annotations. Pure.
-"""
+"""The tables of a scenario file but for ``[workload]``, ``[[fault]]`` and ``[[background]]``."""
 
 from __future__ import annotations
 
@@ -30,20 +27,17 @@ TRANSPORTS = {
     TCP: "the kernel's TCP, one path per connection",
     MPTCP: "the kernel's Multipath TCP, a subflow per plane",
 }
-"""Kinds of transports, with a line for each."""
 KINDS = tuple(TRANSPORTS)
 MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
-"""The most seeds of a scenario, the most transports, and the most of each of faults and checks [ours]."""
+"""Most seeds, transports, and faults or checks of a scenario [ours]."""
 OUTCOMES = ("done", "failed")
-"""How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
+"""A run may be expected to fail if a fault takes something that every run needs."""
 Table = dict[str, Any]
 """A table whose kind decides what it holds: whoever knows the kind converts it."""
 _Fabric = Annotated[str, Meta(description="a fabric's name or file")] | Table
 
 
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[expect]]``."""
-
     check: Annotated[str, Doc("comparison of figures of summary.json, which must hold", example='"mrc.wrong == 0"')]
     name: Annotated[str, NAME, Doc("its name in results", default="the check", example='"slowest step"')] = ""
     placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
@@ -66,8 +60,6 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[transport]]``."""
-
     kind: Annotated[str, one_of(KINDS), Doc("the protocol", example='"mrc"')]
     name: Annotated[
         str,
@@ -93,7 +85,7 @@ class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommonOptions(Struct, frozen=True):
-    """Options that every transport has. The engine defines and checks all others."""
+    """Options of every transport. The engine defines and checks all others."""
 
     qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
     reconvergence: Annotated[
@@ -109,8 +101,6 @@ class CommonOptions(Struct, frozen=True):
 
 
 class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A scenario file without its sweep."""
-
     name: Annotated[
         str,
         text(r"[^/\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}", "text that can be part of a file's name, of at most 100 letters"),

@@ -1,8 +1,4 @@
-"""Reads settings of a scenario: the keys that its ``[sweep]`` varies, and the short names that runs get from them.
-
-Called by scenarios.schema.scenario, which reads a scenario once per setting, and by the runner, for the names. Pure. docs/how/scenarios.md
-is the manual.
-"""
+"""Reads the settings of a ``[sweep]``, and makes short names of them for runs."""
 
 from __future__ import annotations
 
@@ -19,10 +15,9 @@ from scenarios.schema.values import ScenarioError
 from topologies.structs import Refused, convert
 from topologies.toml_files import MAX_DEPTH, parse_toml
 
-MAX_SETTINGS = 1000
-"""A file with more settings is probably wrong [ours]."""
+MAX_SETTINGS = 1000  # A file with more is probably wrong [ours].
 FIXED = ("name", "description", "seeds", "dilation", "setting", "transport", "expect", "sweep", "workload.placement")
-"""Keys that a sweep cannot vary as a whole: they vary elsewhere, or runs of different settings would have the same name."""
+"""A sweep cannot vary these: they vary elsewhere, or runs of different settings would have the same name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 _VALUES: Any = Annotated[
@@ -30,13 +25,12 @@ _VALUES: Any = Annotated[
     Meta(min_length=1, description="a list of values"),
 ]
 
-Settings = dict[str, str | int | float | bool]
-"""Dotted key -> value."""
+Settings = dict[str, str | int | float | bool]  # by dotted key
 
 
 def assign(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
-    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source`` begins the error:
-    the option or table that sets the key, as written. Raises :class:`ScenarioError`."""
+    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source``, an option or table
+    as written, begins the error. Raises :class:`ScenarioError`."""
     *parents, last = dotted.split(".")
     if len(parents) >= MAX_DEPTH:
         raise ScenarioError(f"{_shortened(source)}: a key has at most {MAX_DEPTH} parts")
@@ -64,7 +58,7 @@ def _list_entry(entries: list[Any], key: str, source: str) -> Any:
 
 
 def override(data: dict[str, object], item: str) -> None:
-    """Apply one ``--set``: ``KEY=VALUE``. A key that the scenario sweeps then has only this value. Raises :class:`ScenarioError`."""
+    """Apply one ``--set``, ``KEY=VALUE``; a swept key then has only this value. Raises :class:`ScenarioError`."""
     dotted, equals, raw = item.partition("=")
     if not equals:
         raise ScenarioError(f"--set {item}: write it like --set workload.steps=3")
@@ -78,7 +72,7 @@ def override(data: dict[str, object], item: str) -> None:
 
 
 def pin(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
-    """Set a key for all settings, as :func:`assign`; a swept key keeps this one value."""
+    """Set a key for all settings; a swept key keeps this one value."""
     swept = data.get("sweep")
     if isinstance(swept, dict) and dotted in swept:
         swept[dotted] = [value]
@@ -87,9 +81,8 @@ def pin(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
 
 
 def read_sweep(file: str, data: Any, file_table: Any) -> tuple[list[Settings], dict[str, list[Any]]]:
-    """Return (every setting of a ``[sweep]`` table, or one setting without keys; key -> values that checks may name). The last key varies
-    fastest. ``file_table``: the table before the command line changed it. Checks may still name its values; such checks then do not apply.
-    Raises :class:`ScenarioError`."""
+    """Return (settings, one without keys if there is no sweep; key -> values that checks may name). The last key varies fastest.
+    ``file_table``: before the command line changed it; checks on its other values do not apply. Raises :class:`ScenarioError`."""
     for table in (file_table, data):
         _check(file, table)
     count = math.prod(map(len, data.values()))
@@ -123,12 +116,12 @@ def _check(file: str, data: Any) -> None:
 
 
 def spelled(settings: Mapping[str, object]) -> str:
-    """Write settings for an error or a title: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
+    """Write ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
     return ", ".join(f"{key} = {_plain_text(value)}" for key, value in settings.items())
 
 
 def suffix(settings: Mapping[str, object]) -> str:
-    """Write settings for file names: ``-message_bytes=1MiB-probability=0.01``, with :func:`short_keys`."""
+    """Write ``-message_bytes=1MiB-probability=0.01``, for file names."""
     return "".join(f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}" for key, short in short_keys(list(settings)).items())
 
 

@@ -1,8 +1,4 @@
-"""The ``[workload]`` table of a scenario file: its keys by kind, and what they must satisfy together.
-
-Called by scenarios.schema.scenario; scenarios.schema.keys reads the annotations. Pure. What comes out is a
-:class:`scenarios.schema.workloads.Workload`.
-"""
+"""Reads the ``[workload]`` table of a scenario file."""
 
 from __future__ import annotations
 
@@ -25,14 +21,11 @@ PLACEMENT_DOC = Doc(
     "packed: ring neighbours under one T0; interleaved: every ring edge across the T1s", example='["packed", "interleaved"]'
 )
 Degree = Annotated[int, Meta(ge=1, le=1024)]
-MAX_TABLES = 1000
-"""The most flows or jobs of a workload [ours]."""
+MAX_TABLES = 1000  # flows or jobs of a workload [ours]
 Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
 class FlowTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[workload.flow]]``."""
-
     src: Annotated[str, Doc("host that sends", example='"h1"')]
     dst: Annotated[str, Doc("host that receives", example='"h5"')]
     name: Annotated[
@@ -54,8 +47,6 @@ class FlowTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys that all kinds of ``[workload]`` have."""
-
     kind: Annotated[str, Doc("collective or pattern", example='"ring-allreduce"')]
     message_bytes: Annotated[Size, Doc("a collective's size as nccl-tests prints it; of each message of a pattern")]
 
@@ -68,8 +59,6 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Steps(_Table, frozen=True, kw_only=True):
-    """The keys of a collective."""
-
     steps: Annotated[int, Meta(ge=1, le=1_000_000), Doc("measured steps; p50 in the data needs 20, p99 1000", example="20")]
     warmup_steps: Annotated[int, Meta(ge=0, le=1000), Doc("steps before the measured ones, in no figure")] = 1
     slices: Annotated[int, Meta(ge=1, le=64), Doc("pipelined parts of a chunk")] = 4
@@ -158,8 +147,6 @@ class _Incast(_Permutation, frozen=True, kw_only=True):
 
 
 class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One ``[[workload.job]]``."""
-
     name: Annotated[str, text("[a-z][a-z0-9_]{0,30}", "small letters, digits or '_'"), Doc("its name in results", example='"a"')]
     ranks: Annotated[int, Meta(ge=2, le=1024), Doc("its ranks, on the hosts after those of the job before", example="8")]
     compute: Annotated[Duration, Doc("network time that a rank computes in a step, a third of it forward", example='"160us"')]
@@ -184,8 +171,6 @@ class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of training jobs, whose ranks are programs on the hosts."""
-
     kind: Annotated[str, Doc("collective or pattern", example='"job"')]
     job: Annotated[list[JobTable], Meta(min_length=1, max_length=MAX_TABLES), Doc("the jobs, one table each")]
     steps: Annotated[int, Meta(ge=1, le=100_000), Doc("measured steps", example="10")]
@@ -221,7 +206,7 @@ class _Kind(Struct):
 
 
 def read_workload(data: Any) -> Workload:
-    """Read the ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
+    """Raises :class:`topologies.structs.Refused`."""
     kind = convert(data, _Kind, "workload").kind
     own_keys = TABLES[kind].__struct_encode_fields__
     all_keys = {key for table in TABLES.values() for key in table.__struct_encode_fields__}

@@ -1,7 +1,6 @@
 """A scenario's workload: a collective in steps, a pattern of flows, or jobs; and on a fabric, who sends to whom.
 
-scenarios/schema/workload_tables.py reads it from a file, the runner resolves it on a fabric. Pure: a fabric and a seed give the same flows
-everywhere. docs/how/scenarios.md is the manual.
+A fabric and a seed give the same flows everywhere.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from topologies.theory import collective_phases, place_ranks, ring_edges
 
 PATTERNS = ("incast", "permutation", "flows")
 DTYPES = ("float32", "int32")
-SLOTS_PER_MESSAGE = 2
-"""Slots of a receiver per message that its sender may have in flight (agents.collectives.flows)."""
-MOST_QPS = 1 << 18
-"""The most queue pairs of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
-SWAPS = 20
-"""Random swaps per flow that mix a permutation [ours]."""
+SLOTS_PER_MESSAGE = 2  # per message in flight, of a receiver (agents.collectives.flows)
+MOST_QPS = 1 << 18  # of a collective on all hosts: an all-to-all of 512 has as many [ours]
+SWAPS = 20  # per flow, which mix a permutation [ours]
 
 
 class WorkloadError(ValueError):
@@ -35,8 +31,6 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True)
 class NamedFlow:
-    """One ``[[workload.flow]]``: hosts by name."""
-
     name: str
     src: str
     dst: str
@@ -61,7 +55,7 @@ class Flow:
 
     @property
     def end_ps(self) -> int | None:
-        """The time at which it posts its last message; None if it posts a number of messages."""
+        """When it posts its last message, if it has an end."""
         return None if self.for_ps is None else self.start_ps + self.for_ps
 
     def for_agents(self) -> FlowTable:
@@ -98,7 +92,6 @@ class Workload:
 
     @property
     def lasts_ps(self) -> int:
-        """How long a permutation or incast that has a duration sends."""
         return self.victim_alone_ps + max(0, self.senders - 1) * self.stagger_ps + (self.duration_ps or 0)
 
     @property
@@ -110,7 +103,7 @@ class Workload:
 
 
 def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
-    """Count the most hosts that send to one host in a workload, whether at the same time or not; 0 where only a run can tell."""
+    """Count the most hosts that send to one, also at different times; 0 where only a run can tell."""
     if work.jobs:
         return 0
     ranks = place_ranks(fabric, work.placement[0])
@@ -122,8 +115,8 @@ def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
 
 
 def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 1) -> None:
-    """Raise :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric, or the memory of an agent, cannot carry it, with
-    ``qps`` queue pairs per pair of ranks."""
+    """``qps``: per pair of ranks. Raises :class:`WorkloadError` or :class:`topologies.FabricError` for what the fabric or an agent's memory
+    cannot carry."""
     if work.jobs:
         try:
             rehearse(plan_of(work.jobs, fabric.host_count), lambda node: 1.0)
@@ -160,7 +153,7 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 
 
 
 def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[Flow]:
-    """Return the flows of a pattern between ranks (``hosts`` in rank order); [] for a collective. Raises :class:`WorkloadError`."""
+    """Return a pattern's flows between ranks (``hosts`` in rank order), else []. Raises :class:`WorkloadError`."""
     if work.jobs:
         return []
     if work.kind == "incast":
@@ -188,9 +181,9 @@ def _between(flow: NamedFlow, fabric: Fabric, where: str) -> Flow:
 
 
 def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
-    """Return the flows of an incast. Roles [ours]: the target is the first host under the last T0; senders are first hosts under other T0s,
-    then neighbours of the target. The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it
-    shares T0s, T1s and every path's switches with the incast, but not its last hop."""
+    """Choose the roles [ours]. The target is the first host under the last T0; senders are first hosts under other T0s, then neighbours of
+    the target. The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it shares T0s, T1s and
+    every path's switches with the incast, but not its last hop."""
     target = (fabric.t0_per_plane - 1) * fabric.hosts_per_t0
     far, near = list(range(target)), list(range(target + 1, fabric.host_count))
     if work.victim and (not near or work.senders >= len(far)):
@@ -213,7 +206,7 @@ def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
 
 
 def _permutation(fabric: Fabric, seed: int) -> list[int]:
-    """Draw by the seed: host -> the host that it sends to, never itself and, with several T0s, never one under the same T0."""
+    """Draw: host -> the host that it sends to, never itself and, with several T0s, never one under the same T0."""
     n, rng = fabric.host_count, random.Random(seed)
     shift = fabric.hosts_per_t0 if fabric.t0_per_plane > 1 else 1
     receivers = [(h + shift) % n for h in range(n)]
@@ -229,7 +222,7 @@ def _permutation(fabric: Fabric, seed: int) -> list[int]:
 
 
 def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[tuple[int, int]]:
-    """Return (sender rank, receiver rank) of every pair that has a queue pair, ring neighbours in rank order first."""
+    """Return (sender rank, receiver rank), ring neighbours in rank order first."""
     if work.is_pattern:
         return list(dict.fromkeys((f.src, f.dst) for f in resolve_flows(work, fabric, hosts, seed)))
     ranks = range(len(hosts))
@@ -240,7 +233,7 @@ def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) ->
 
 
 def watched_ports(flows: Sequence[Flow], fabric: Fabric, hosts: Sequence[int]) -> dict[str, str]:
-    """Return last-hop switch port -> group, for queues to sample: those of an incast's target and of its victim's destination."""
+    """Return last-hop port -> group: those of an incast's target and of its victim's destination."""
     groups = {hosts[f.dst]: f.group for f in flows if f.group in ("incast", "victim")}
     return {
         link.b.name: groups[host] for host in sorted(groups) for link in fabric.links if link.kind == "nic" and link.a.node == f"h{host}"

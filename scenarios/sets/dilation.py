@@ -1,8 +1,7 @@
-"""How much slower than the network a run is: as asked for, or so much that this machine carries it; and the repeat if that was too little.
+"""How much slower than the network a run is (its *dilation*), and the repeat if that was too little.
 
-*Dilation* is how many times slower. A fabric file has one of its own; ``auto`` stretches further, in steps, where this machine would be
-busy for more than :data:`MOST_BUSY` of its free time. When a run ends doubtful all the same for want of CPU time or because timers were
-late, the whole series is repeated once at the next step. docs/why/time.md explains it.
+``auto`` stretches a fabric's own dilation in steps where this machine would be busy for more than :data:`MOST_BUSY` of its free time. A run
+still doubtful for want of CPU time or because timers were late has the series repeated once at the next step.
 """
 
 from __future__ import annotations
@@ -28,18 +27,16 @@ if TYPE_CHECKING:
     from scenarios.run.runner import Progress
 
 AUTO = "auto"
-STEPS = (1, 2, 5, 10, 20, 50)
-"""Factors on the scenario's own dilation: few, so that runs of one scenario compare [ours]."""
+STEPS = (1, 2, 5, 10, 20, 50)  # on the scenario's own dilation: few, so that its runs compare [ours]
 MOST_BUSY = 0.6
-"""Most that a scenario's busiest moment may take of the cores that others leave free: runs that took 70 % were trustworthy [measured]."""
+"""Share of the free cores at a scenario's busiest moment: runs that took 70 % were trustworthy [measured]."""
 
 
 FAIR_SHARE = 0.5
-"""Least share of all cores that the scheduler leaves to a run, whatever others want of them at this moment [ours]."""
+"""Least share of all cores that the scheduler leaves to a run, whatever others want at this moment [ours]."""
 
 
 def read_manifest(directory: Path) -> Stretched:
-    """What a run to resume began with; nothing if it cannot be read, which is reported where it is resumed."""
     try:
         return read(directory / "manifest.json", Stretched)
     except ResultsError:
@@ -47,20 +44,18 @@ def read_manifest(directory: Path) -> Stretched:
 
 
 def given(scenario: Scenario, value: float) -> Dilation:
-    """The dilation that the user asks for."""
     return Dilation(factor=value / scenario.dilation, value=value, chosen="user", why="as asked for")
 
 
 def recorded(then: Dilation, wanted: float | None) -> Dilation:
-    """The dilation that the resumed run began with. Raises :class:`ScenarioError` if another is asked for now."""
+    """Raises :class:`ScenarioError` if another dilation is asked for than the resumed run began with."""
     if wanted is not None and wanted != then.value:
         raise ScenarioError(f"--resume: the run was begun at dilation {then.value:,.0f}: drop --dilation {wanted:,.0f}")
     return then
 
 
 def packets_per_second(scenario: Scenario) -> float:
-    """Data packets that all hosts together send in a second of the network, at the busiest moment: as many ports as the workload can fill,
-    at their rate."""
+    """Return data packets of all hosts per second, when as many ports send as the workload can fill."""
 
     def of(variant: Scenario, transport: Transport) -> float:
         fabric, most = transport.fabric, 0
@@ -73,13 +68,13 @@ def packets_per_second(scenario: Scenario) -> float:
 
 
 def free_cores(others: float) -> float:
-    """Cores that a run gets, where ``others`` keep so many busy: no more than a CPU quota allows."""
+    """Return cores that a run gets: no more than a CPU quota allows."""
     cores = len(os.sched_getaffinity(0))
     return min(quota_cores(), max(FAIR_SHARE * cores, cores - others))
 
 
 def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
-    """The smallest step at which the busiest moment fits. ``cpu_us``: CPU time per data packet; ``others``: cores that others keep busy."""
+    """Return the smallest step at which the busiest moment fits. ``cpu_us``: CPU time per data packet."""
     needed = packets_per_second(scenario) / scenario.dilation * cpu_us / 1e6
     free = free_cores(others)
     factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
@@ -89,7 +84,6 @@ def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
 
 
 def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
-    """The step after this one; None after the last, or where the fabric would be too slow to be emulated."""
     factor = next((step for step in STEPS if step > dilation.factor), None)
     if factor is None:
         return None
@@ -104,12 +98,10 @@ def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
 
 
 def too_slow(summary: Summary) -> list[str]:
-    """One reason for each run that is doubtful for want of CPU time or because timers were late."""
     return [f"{run.run}: {run.distrust[0]}" for run in summary.runs if run.fidelity.too_slow and run.distrust]
 
 
 def set_aside(directory: Path, number: int) -> Path:
-    """Move everything of an attempt into a directory of its own; return that."""
     aside = directory / f"attempt-{number}"
     contents = [path for path in directory.iterdir() if not path.name.startswith("attempt-")]
     aside.mkdir()
@@ -121,7 +113,7 @@ def set_aside(directory: Path, number: int) -> Path:
 def run_dilated(
     scenario: Scenario, directory: Path, wanted: float | None, *, progress: Progress, resume: bool = False, **settings: Any
 ) -> Summary:
-    """Run a scenario in the emulated world at the dilation ``wanted``, None: "auto"; return the summary.
+    """Run a scenario in the emulated world at the dilation ``wanted``, None: "auto".
 
     ``settings`` as those of :func:`scenarios.run.runner.run_scenario`. Raises :class:`ScenarioError`, :class:`topologies.FabricError`.
     """

@@ -1,7 +1,4 @@
-"""Estimates how long figures take to run, from their scenarios alone: theory's time of a step, measured factors, and the cost of a run.
-
-For ``--list`` of ``mrcbed paper`` and ``validate``, and for the promise that the paper set fits two hours, its quick form 20 minutes. Pure.
-"""
+"""Estimates how long figures take to run: the paper set is to fit two hours, its quick form 20 minutes."""
 
 from __future__ import annotations
 
@@ -21,42 +18,30 @@ from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 from topologies.units import NS
 
 COLLECTIVE_S, FLOWS_S = 2.5, 2.0
-"""Time of a run in addition to its measured part, on two cores: agents up and connected, one step more or less, books, agents down
-[measured]."""
-FABRIC_S = 1.5
-"""Time to build and remove a fabric [measured]."""
-PART_S, DRAWN_S = 2.5, 1.5
-"""Time for tables, summary and report of a scenario, and for the plots of one of its settings and placements [measured]."""
-FIGURE_S = 3.0
-"""Time for verdicts, drawing and page of a figure, in its own process [measured]."""
-SLOWER = {"mrc": 1.1, "roce": 2.5}
-"""Time of a step over theory's, by kind: RoCE's flows collide [measured]."""
+"""Time of a run beside its measured part, on two cores: agents up and connected, one step more or less, books, agents down [measured]."""
+FABRIC_S = 1.5  # to build and remove a fabric [measured]
+PART_S, DRAWN_S = 2.5, 1.5  # tables, summary and report; plots of one setting and placement [measured]
+FIGURE_S = 3.0  # verdicts, drawing and page of a figure, in its own process [measured]
+SLOWER = {"mrc": 1.1, "roce": 2.5}  # over theory's step; RoCE's flows collide [measured]
 HOPS = {"ring-allreduce": 1.0, "reduce-scatter": 0.5, "all-gather": 0.5}
 """One-way delays per rank that a step waits for, in base RTTs: a ring passes every rank twice."""
-CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}
-"""How often a slice goes from one site to the other: twice each time round the ring."""
+CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}  # a slice's ways to the other site: two each time round the ring
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
-CORES = 2
-"""Cores of the machine that estimates are for."""
-SIMULATED_PACKETS = 60_000
-"""Data packets that one core simulates in a second [measured]."""
+CORES = 2  # of the machine that estimates are for
+SIMULATED_PACKETS = 60_000  # per second of one core [measured]
 COMPARED = 2.2
-"""Time of a job's bytes over that of their packets: its ranks make and compare what they send [measured: 8 ranks, 40 to 700 MB]."""
-MESSAGE_S = 0.0003
-"""Time of a job's message of next to nothing [measured: 0.2 ms on 8 hosts, 0.35 to 0.6 on 32]."""
-DEAD = 2.0
-"""Factor of a step if paths are dead from the start: some T0 has lost half of its uplinks in a plane."""
+"""Time of a job's bytes over that of their packets: ranks make and compare what they send [measured: 8 ranks, 40 to 700 MB]."""
+MESSAGE_S = 0.0003  # a job's tiny message [measured: 0.2 ms on 8 hosts, 0.35 to 0.6 on 32]
+DEAD = 2.0  # dead paths from the start: some T0 lost half of its uplinks in a plane
 
 
 def job_seconds(plan: Plan, fabric: Fabric) -> float:
-    """Estimate one pass of a job in the simulated world, in seconds of one core."""
     payload, messages = moved(plan)
     return COMPARED * payload / fabric.frame_bytes / SIMULATED_PACKETS + MESSAGE_S * messages
 
 
 def simulated_seconds(spec: Spec) -> float:
-    """Estimate one simulated run, in seconds of one core: all hosts that send, at their rate."""
     work, fabric = spec.scenario.workload, spec.transport.fabric
     if work.jobs:
         steps = work.steps + work.warmup_steps + work.alone_steps
@@ -73,13 +58,11 @@ def simulated_seconds(spec: Spec) -> float:
 
 
 def run_seconds(spec: Spec, dilation: float) -> float:
-    """Estimate one emulated run, without building its fabric, in seconds of the machine."""
     measured = measured_ns(spec) / 1e9 * dilation
     return min(spec.scenario.timeout_s, measured) + (FLOWS_S if spec.scenario.workload.is_pattern else COLLECTIVE_S)
 
 
 def measured_ns(spec: Spec) -> float:
-    """Estimate the measured part of a run and its steps to warm up, ns of the network."""
     work, fabric, kind = spec.scenario.workload, spec.transport.fabric, spec.transport.kind
     if work.is_pattern:
         return max(work.lasts_ps, *(f.start_ps + (f.for_ps or 0) for f in work.flows), 0) / NS
@@ -104,7 +87,6 @@ def part_seconds(part: PartLike, quick: bool, seeds: tuple[int, ...] = ()) -> fl
 
 
 def scenario_seconds(scenario: Scenario, dilation: float | None) -> float:
-    """Estimate all runs of a scenario, with tables and plots, in seconds of the machine; ``dilation``: None in the simulated world."""
     specs = plan(scenario)
     settings = sum(len(v.scenario.workload.placement) for v in scenario.variants)
     if dilation is None:
@@ -114,7 +96,7 @@ def scenario_seconds(scenario: Scenario, dilation: float | None) -> float:
 
 
 def seconds(figures: Sequence[Item], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:
-    """Return figure -> its estimate. Runs that several figures share count for the first one."""
+    """Runs that several figures share count for the first one."""
     counted: set[Path] = set()
     estimates = {}
     for figure in figures:
@@ -132,7 +114,6 @@ def runs(figure: Item, quick: bool, seeds: tuple[int, ...] = ()) -> int:
 
 
 def format_duration(duration_s: float) -> str:
-    """Write a duration for people."""
     if duration_s < 1:
         return "–"
     return f"{duration_s:.0f} s" if duration_s < 100 else f"{duration_s / 60:.0f} min"

@@ -1,7 +1,4 @@
-"""Runs many random fault schedules in several processes, and sums them up. Used by ``mrcbed tools bench schedules`` and the soak.
-
-Each process runs one schedule after the other. Schedules share nothing, so the outcomes do not depend on the number of processes.
-"""
+"""Runs random fault schedules in several processes; outcomes do not depend on their number."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def run_many(
     seeds: Iterable[int], jobs: int = 2, fabric: str = FABRIC, keep: Path | None = None,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:  # fmt: skip
-    """Return outcomes in the order of ``seeds``; ``report`` gets each one at its end. Whatever ends us ends the processes."""
+    """Return outcomes in the order of ``seeds``; ``report`` gets each at its end. Whatever ends this process ends the others."""
     outcomes: dict[int, Outcome] = {}
     with closing(at_once(partial(run_schedule, fabric=fabric, keep=keep), list(seeds), jobs, "schedule {}".format)) as ended:
         for number, outcome in ended:
@@ -30,7 +27,7 @@ def run_many(
 
 
 def figures(outcomes: Sequence[Outcome], wall_s: float, jobs: int) -> dict[str, Any]:
-    """Return totals of all outcomes. ``hops_per_s``: frames that crossed a link, per second of CPU time."""
+    """``hops_per_s``: frames that crossed a link, per second of CPU time."""
     cpu = sum(o.cpu_s for o in outcomes)
     hops = sum(o.hops for o in outcomes)
     kinds: Counter[str] = Counter()
@@ -45,7 +42,6 @@ def figures(outcomes: Sequence[Outcome], wall_s: float, jobs: int) -> dict[str, 
 
 
 def describe(totals: dict[str, Any]) -> str:
-    """Write the totals for people."""
     kinds = ", ".join(f"{n} {kind}" for kind, n in totals["kinds"].items())
     count = max(1, totals["schedules"])
     return (
@@ -59,5 +55,4 @@ def describe(totals: dict[str, Any]) -> str:
 
 
 def repeat_command(outcome: Outcome, fabric: str = FABRIC) -> str:
-    """Return the command that repeats a schedule."""
     return f"mrcbed tools bench schedules --first {outcome.seed} --count 1" + (f" --fabric {fabric}" if fabric != FABRIC else "")

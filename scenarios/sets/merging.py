@@ -1,7 +1,6 @@
-"""Merges runs of separate directories into one new results directory, for `mrcbed results compare`.
+"""Merges runs of separate directories into one new results directory.
 
-Only the transports, the seeds and the machine may differ; other runs are refused. Directories are read through
-:class:`scenarios.sets.whole.Whole` and never changed.
+Only the transports, the seeds and the machine may differ. The directories are never changed.
 """
 
 from __future__ import annotations
@@ -27,14 +26,13 @@ from testbed.results.summary import Run, Summary
 from topologies.structs import plain
 
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
-"""Keys in which the scenarios of compared runs may differ; each setting is compared by itself."""
+"""Keys in which scenarios may differ; each setting is compared by itself."""
 MACHINE = ("world", "switch", "engine", "kernel")
-VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")
-"""The verdict of all is the first of these that any directory has."""
+VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")  # The first that any directory has is that of all.
 
 
 def read_all(directories: Sequence[Path]) -> list[Whole]:
-    """Read every directory and check that it is complete and comparable with the first. Raises :class:`ResultsError`."""
+    """Check that every directory is complete and comparable with the first. Raises :class:`ResultsError`."""
     if len(directories) < 2:
         raise ResultsError("mrcbed results compare needs two results directories or more: mrcbed results report shows one")
     directory_of: dict[Path, Path] = {}
@@ -49,9 +47,7 @@ def read_all(directories: Sequence[Path]) -> list[Whole]:
 
 
 def check_alike(first: Whole, other: Whole) -> None:
-    """Check for the same scenario, workload, faults and fabric at every setting, and one meaning per fabric name. Raises
-    :class:`ResultsError`.
-    """
+    """Check scenario, workload, faults and fabric at every setting, and fabric names. Raises :class:`ResultsError`."""
 
     def refuse(key: str, own_value: str, other_value: str, fix: str) -> ResultsError:
         return ResultsError(f"{first.directory} and {other.directory} differ in {key}, {own_value} and {other_value}: {fix}")
@@ -83,7 +79,6 @@ def check_alike(first: Whole, other: Whole) -> None:
 
 
 def labels(directories: Sequence[Path]) -> list[str]:
-    """Return a short, unique name per directory."""
     paths = [directory.resolve() for directory in directories]
     unique: list[str] = []
     for path in paths:
@@ -94,9 +89,9 @@ def labels(directories: Sequence[Path]) -> list[str]:
 
 
 def new_transport_names(wholes: Sequence[Whole]) -> list[dict[str, str]]:
-    """Return per directory: transport -> its name in the result, with the directory's label if the name would be ambiguous.
+    """Return per directory: transport -> its name in the result, with the directory's label if ambiguous.
 
-    Runs of several directories may share a name if they are more seeds of the same transport.
+    Several directories may have seeds of the same transport.
     """
     tags = labels([whole.directory for whole in wholes])
     ambiguous = set()
@@ -115,7 +110,6 @@ def _names(whole: Whole) -> set[str]:
 
 
 def _definition(whole: Whole, name: str) -> list[Any]:
-    """Return the options of a transport at every setting, and the machine that it ran on."""
     scenarios = [v["scenario"] for v in whole.scenario["variants"]] or [whole.scenario]
     return [*([t for t in s["transports"] if t["name"] == name] for s in scenarios), *(whole.manifest.get(key) for key in MACHINE)]
 
@@ -129,7 +123,7 @@ def _run_ids(whole: Whole, name: str) -> set[tuple[str, ...]]:
 
 
 def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> Summary:
-    """Write summary, manifest, tables, rows and comparison into ``out``; return the summary. The caller writes plots and report."""
+    """Write all but plots and report."""
     names = new_transport_names(wholes)
     tags = labels([whole.directory for whole in wholes])
     summary = merged_summary(wholes, names, tags)
@@ -157,7 +151,6 @@ def renamed_rows(table: pd.DataFrame, whole: Whole, names: dict[str, str]) -> pd
 
 
 def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str]) -> Summary:
-    """Return a summary as of one run, ordered by setting, placement, seed and transport. Checks stay those of each directory."""
     runs = []
     for whole, own_names in zip(wholes, names, strict=True):
         new_names = {run.run: own_names[run.transport] for run in whole.runs}
@@ -182,7 +175,6 @@ def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tag
 def merged_manifest(
     wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str], summary: Summary, command_line: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the first manifest with the transports, seeds, fabrics and verdicts of all; the notes say how the directories differ."""
     first = wholes[0].manifest
     transports: dict[str, dict[str, Any]] = {}
     fidelity: dict[str, Any] = {}
@@ -217,7 +209,6 @@ def merged_manifest(
 
 
 def notes(wholes: Sequence[Whole], tags: Sequence[str]) -> list[str]:
-    """Return the notes of all directories, and lines on how their runs differ."""
     lines = [
         "These runs were made apart, at different times: a drift of the machine between them shows as a difference between transports."
     ]

@@ -1,6 +1,6 @@
-"""Says of which code stored figures are: a fingerprint of each world, and stamps that carry it.
+"""Stamps stored figures with the code that they are of: a fingerprint of each world.
 
-Fingerprints are stored in results/reference/fingerprints.json. ``python -m scenarios.sets.provenance WORLD`` prints one.
+``python -m scenarios.sets.provenance WORLD`` prints one.
 """
 
 from __future__ import annotations
@@ -35,21 +35,18 @@ from topologies.files import FileError, read_json
 REFERENCE = ROOT / "results" / "reference"
 FINGERPRINTS, STAMP = "fingerprints.json", "stamp.json"
 AGAIN = "mrcbed tools figures --pages"
-SMALL = Path(__file__).parent / "fingerprint"
-"""Scenarios whose logs are the simulated world's fingerprint."""
+SMALL = Path(__file__).parent / "fingerprint"  # scenarios whose logs are the simulated world's fingerprint
 BELOW = (
     *("agents", "topologies"),
     *(f"testbed/{name}" for name in ("controller", "dataplane", "emulated", "faults", "machine", "reconvergence.py", "world.py")),
-)
-"""The source that figures of the emulated world depend on."""
-ASIDE = ("description", "expects", "file", "seeds", "text", "timeout_s")
-"""Fields of a scenario that change no figure, and its seeds."""
+)  # what emulated figures depend on
+ASIDE = ("description", "expects", "file", "seeds", "text", "timeout_s")  # of a scenario: they change no figure, but for the seeds
 DIGITS = 16
 OLDER = "*made on an older state*"
 
 
 def simulated(logs: Path | None = None) -> str:
-    """Run the scenarios of :data:`SMALL` and hash their logs, which are the same bytes on every machine; ``logs``: keep them there."""
+    """Hash the logs of :data:`SMALL`, which are the same bytes on every machine; ``logs`` keeps them."""
     from scenarios.run.simulate import simulate
 
     if logs is None:
@@ -78,7 +75,7 @@ def emulated(root: Path = ROOT) -> str:
 
 
 def _syntax(node: object) -> Iterator[str]:
-    """Walk a syntax tree without strings that stand alone. What is empty is left out, as later Pythons have fields of which ours lack."""
+    """Walk a syntax tree without strings that stand alone, and without empty fields, which later Pythons add."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name, value in ast.iter_fields(node):
@@ -101,7 +98,7 @@ COMPUTED = {SIMULATED: simulated, EMULATED: emulated}
 
 @cache
 def fingerprint(world: str) -> str:
-    """Compute a world's fingerprint in a process of its own: what forks later must not have loaded anything with threads."""
+    """Compute it in a process of its own: what forks later must not have loaded anything with threads."""
     done = subprocess.run([sys.executable, "-m", "scenarios.sets.provenance", world], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"the {world} world's fingerprint cannot be computed: {done.stderr.strip().splitlines()[-1]}")
@@ -109,7 +106,7 @@ def fingerprint(world: str) -> str:
 
 
 def stored(reference: Path = REFERENCE) -> dict[str, str]:
-    """Read world -> its fingerprint. Raises :class:`UserError`."""
+    """Return world -> its fingerprint. Raises :class:`UserError`."""
     try:
         return read_json(reference / FINGERPRINTS, dict[str, str])
     except (OSError, FileError) as error:
@@ -121,7 +118,7 @@ def hashed(plain: Any) -> str:
 
 
 def asked(scenario: Scenario) -> str:
-    """Hash what a scenario asks for, seeds aside: only what differs from a default, so that a new option changes nothing."""
+    """Hash what differs from defaults, seeds aside, so that a new option changes nothing."""
     return hashed(_stated(scenario))
 
 
@@ -144,8 +141,6 @@ def _stated(value: Any) -> Any:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """Of which code the runs in a directory are: :data:`STAMP` there."""
-
     world: str
     fingerprint: str  # "": of an older state, or of several
     scenario: str = ""  # asked()
@@ -159,18 +154,14 @@ class OfPart(Begun, frozen=True):
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Of which code a conclusion is."""
-
     commit: str
     date: str
     parts: dict[str, OfPart] = {}
 
     def older(self, now: Mapping[str, str]) -> bool:
-        """Whether a part is of another state of its world."""
         return any(part.fingerprint != now.get(part.world) for part in self.parts.values())
 
     def words(self, now: Mapping[str, str] | None = None) -> str:
-        """Say worlds, commit, date and seeds; with the fingerprints of ``now`` also whether it is older."""
         worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
         commit = f"commit {self.commit}" if self.commit else ""
         seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
@@ -185,7 +176,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def here() -> tuple[str, str]:
-    """Return the commit of this checkout, with "+" if source differs from it, and today's date (UTC)."""
+    """Return the commit, with "+" if source differs from it, and the date (UTC)."""
     found = git(*ROOMS)
     return f"{found['commit'][:8]}{'+' * found['dirty']}" if found else "", time.strftime("%Y-%m-%d", time.gmtime())
 
@@ -195,7 +186,7 @@ def world_of(part: PartLike, scenario: Scenario) -> str:
 
 
 def begin(part: PartLike, scenario: Scenario, directory: Path) -> None:
-    """Note in its directory of which code a part's runs are; called before them. Runs of several states have no fingerprint."""
+    """Note the code of a part's runs before them. Runs of several states have no fingerprint."""
     world = world_of(part, scenario)
     now = fingerprint(world)
     mixed = (directory / "manifest.json").is_file() and begun(directory, world).fingerprint != now
@@ -203,7 +194,6 @@ def begin(part: PartLike, scenario: Scenario, directory: Path) -> None:
 
 
 def begun(directory: Path, world: str) -> Begun:
-    """Read what :func:`begin` noted; without it, of an older state."""
     try:
         return read_json(directory / STAMP, Begun)
     except (OSError, FileError):
@@ -211,7 +201,6 @@ def begun(directory: Path, world: str) -> Begun:
 
 
 def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> Stamp:
-    """Return the stamp of an item's conclusion. ``runs``: those of each part that was read."""
     parts = {}
     for part in item.parts:
         if part.name in runs:
@@ -224,7 +213,6 @@ def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> Stamp:
 
 
 def write() -> None:
-    """Write the fingerprints of both worlds as they are now."""
     write_json(REFERENCE / FINGERPRINTS, {world: fingerprint(world) for world in WORLDS})
 
 

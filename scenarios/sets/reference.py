@@ -1,6 +1,6 @@
-"""What results/reference holds of the paper's figures and of the pages' tables: what is missing or stale, and the pages' blocks.
+"""Finds what is missing or stale in results/reference, and makes the pages' blocks from it.
 
-A page has a block between ``<!-- table: ID -->`` and ``<!-- end -->``, made of the stored file alone. ``mrcbed tools figures`` makes all.
+A block lies between ``<!-- table: ID -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ Item = PaperFigure | Table
 ITEMS: tuple[Item, ...] = (*FIGURES, *TABLES)
 BLOCK = re.compile(r"(?<=<!-- table: )(?P<id>[\w.-]+)(?P<head> -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL)
 CLAIMS, DIFFERING = "claims", "paper"
-"""Blocks of the paper's set as a whole: its counts, and the claims that do not agree."""
 
 
 class Reference:
-    """``folder``: results/reference, or a copy of it; ``pages``: the folder of README.md and docs/."""
+    """``folder``: results/reference, or a copy; ``pages``: the folder of README.md and docs/."""
 
     def __init__(self, folder: Path = provenance.REFERENCE, pages: Path = ROOT) -> None:
         self.folder, self.pages = folder, pages
@@ -45,7 +44,6 @@ class Reference:
     # --- what is stored ----------------------------------------------------------------------------------------------
 
     def state(self, item: Item) -> str:
-        """Say in words why an item has to be made; "" if it has not."""
         if not self.file(item).is_file():
             return "missing"
         found = read_json(self.file(item), dict[str, Any])
@@ -68,7 +66,6 @@ class Reference:
         return "" if same else "stale: what is asked has changed"
 
     def unstamped(self) -> list[str]:
-        """Name stored conclusions without a stamp, and pictures that none lists."""
         bad, pictures = [], set[Path]()
         for path in sorted((*self.folder.glob("tables/*.json"), *self.folder.glob(f"paper/*/{series.FIGURE}"))):
             found = read_json(path, dict[str, Any])
@@ -80,7 +77,6 @@ class Reference:
         return bad + [str(path.relative_to(self.folder)) for path in sorted(self.folder.rglob("*.png")) if path not in pictures]
 
     def keep(self, item: Item, work: Path) -> None:
-        """Copy what was concluded, and its pictures, from where it was run."""
         target, source = self.file(item), work / item.id
         target.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(item, PaperFigure):
@@ -103,7 +99,7 @@ class Reference:
         ]
 
     def block(self, id: str) -> str | None:
-        """Return the text of a block; None if its table is not stored yet. Raises :class:`UserError` for an id that nothing has."""
+        """Return None if the table is not stored yet. Raises :class:`UserError` for an unknown id."""
         if id in (CLAIMS, DIFFERING):
             conclusions = series.concluded(self.folder / "paper")
             stamps = {figure["id"]: msgspec.convert(figure["stamp"], Stamp) for figure in conclusions}
@@ -119,7 +115,6 @@ class Reference:
         return read_json(path, StoredTable).markdown(self.now) + "\n" if (path := self.file(table)).is_file() else None
 
     def rewritten(self) -> Iterator[tuple[Path, str]]:
-        """Yield the pages whose blocks differ from what the stored files give, each with its text as it must be."""
         for path in self.paths():
 
             def filled(found: re.Match[str]) -> str:
@@ -136,7 +131,6 @@ class Reference:
 
 
 def _differing(conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], older: list[str]) -> str:
-    """Return the table of what does not agree, and which figures are of an older state."""
     lines = ["| claim | asked | here | why | figure |", "| --- | --- | --- | --- | --- |"]
     for row in (row for claim in series.by_claim(conclusions) for row in claim["evidence"]):
         if row["verdict"] not in (AGREES, CANNOT):
@@ -148,7 +142,6 @@ def _differing(conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], o
 
 
 def conclude_any(item: Item, out: Path) -> None:
-    """Conclude an item from its files, a table only if it has all."""
     if isinstance(item, PaperFigure):
         series.conclude(item, out)
     elif all((item.directory(part, out) / "summary.json").is_file() for part in item.parts):
@@ -156,7 +149,6 @@ def conclude_any(item: Item, out: Path) -> None:
 
 
 def discard_stale(item: Item, work: Path, now: Mapping[str, str]) -> None:
-    """Remove the runs of parts that are of another state, or of another scenario: they would be kept."""
     for part in item.parts:
         directory, scenario = item.directory(part, work), part.load()
         found = begun(directory, "")
@@ -165,7 +157,7 @@ def discard_stale(item: Item, work: Path, now: Mapping[str, str]) -> None:
 
 
 def chosen(ids: tuple[str, ...], world: str = "") -> list[Item]:
-    """Return the items with these ids, or all; ``world``: only those that are of it alone. Raises :class:`UserError`."""
+    """``world``: only items of it alone. Raises :class:`UserError`."""
     known = {item.id: item for item in ITEMS}
     for id in ids:
         if id not in known:

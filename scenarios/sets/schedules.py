@@ -1,7 +1,7 @@
 """Random fault schedules in virtual time: all-reduces on a simulated fabric while a random plan of faults is carried out.
 
-A schedule is one number. From it follow the plan (testbed/faults/plan.py), the ring, its sizes and the transport's settings, so that the
-number is enough to repeat a failure: ``mrcbed tools bench schedules --first N --count 1``. Every schedule must meet these conditions:
+A schedule is one number. From it follow the plan (testbed/faults/plan.py), the ring, its sizes and the transport's settings, so it is
+enough to repeat a failure: ``mrcbed tools bench schedules --first N --count 1``. Every schedule must meet these conditions:
 
 1. every sum of every all-reduce is exact, and no queue pair fails;
 2. a step ends within a stated time after the last begin or end of a fault;
@@ -37,13 +37,10 @@ from topologies.theory import place_ranks
 from topologies.units import MS, NS, US, S
 
 FABRIC = "rack16"
-STORM = 600 * US
-"""Time during which faults begin and end."""
+STORM = 600 * US  # Faults begin and end within it.
 RING = "ring-allreduce"
-STEPS = 2
-"""Steps per start of the workload, which is started again and again while the storm lasts."""
-LIMIT_S = 120.0
-"""CPU time after which a schedule is given up: one takes about a second, so only an endless loop gets there."""
+STEPS = 2  # per start of the workload, which is started again while the storm lasts
+LIMIT_S = 120.0  # of CPU: a schedule takes about a second, so only an endless loop gets there
 
 
 class BrokenError(AssertionError):
@@ -52,8 +49,6 @@ class BrokenError(AssertionError):
 
 @dataclass(frozen=True)
 class Setting:
-    """What runs under a schedule's faults. ``options``: the transport's."""
-
     placement: str
     message_bytes: int
     slices: int
@@ -64,7 +59,7 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """Result of one schedule. ``broken`` is empty if there was no error; ``cpu_s``: CPU time; ``network_us``: the network's."""
+    """``broken`` is empty if there was no error; ``cpu_s``: CPU time; ``network_us``: the network's."""
 
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
@@ -91,8 +86,6 @@ def setting(seed: int) -> Setting:
 
 
 class Storm:
-    """Carries out a plan on a cluster, in its virtual time."""
-
     def __init__(self, cluster: SimulatedCluster, faults: list[Planned]) -> None:
         self.cluster = cluster
         self.begin_ps = self.changed_ps = cluster.clock.now()  # ``changed_ps``: when something last began or ended
@@ -101,7 +94,7 @@ class Storm:
         self.active: dict[int, int] = {}  # id of a planned fault -> number of the injected one
 
     def apply_due(self) -> int | None:
-        """Do what is due; return the time until something is due again, None if nothing is."""
+        """Return the time until something is due again, or None."""
         now = self.cluster.clock.now()
         while self.pending and now >= self._next():
             _, begins, fault = self.pending.pop(0)
@@ -123,7 +116,7 @@ class Storm:
 
 
 class Schedule:
-    """One schedule on one cluster. :meth:`run` raises :class:`BrokenError`."""
+    """:meth:`run` raises :class:`BrokenError`."""
 
     def __init__(self, seed: int, fabric: Fabric, cluster: SimulatedCluster, setting: Setting, outcome: Outcome) -> None:
         self.cluster, self.setting, self.outcome = cluster, setting, outcome
@@ -151,7 +144,6 @@ class Schedule:
         self.settle(before)
 
     def go(self, steps: int, storm: Storm) -> None:
-        """Run this many steps; each has to end before it counts as stuck."""
         begin, limit = self.clock.now(), stuck_after(self.config)
 
         def check() -> int | None:
@@ -180,7 +172,7 @@ class Schedule:
             self.errors.append(f"rank {rank} (h{self.hosts[rank]}) had {note['wrong']} wrong elements")
 
     def recover(self) -> None:
-        """Let time pass until every path is in use. Raises if this takes longer than the longest hold-down and proof."""
+        """Wait until every path is in use. Raises if that takes longer than the longest hold-down and proof."""
         begin, limit = self.clock.now(), back_after(self.config)
         while idle := [row for agent in self.agents for row in agent.call("paths") if not self._used(row)]:
             elapsed = self.clock.now() - begin
@@ -191,15 +183,12 @@ class Schedule:
             raise BrokenError("faults left a cable down")
 
     def _used(self, row: dict[str, Any]) -> bool:
-        """Whether a path is in use; if paths may be backups, whether it could be used."""
         return used(row if "active_evs" not in self.setting.options else {**row, "active": True})
 
     def lost(self) -> int:
-        """Return the number of verdicts of loss so far."""
         return sum(n for agent in self.agents for name, n in agent.call("counters").items() if name.startswith("lost_by_"))
 
     def settle(self, before: list[dict[str, Any]]) -> None:
-        """Check that every packet is accounted for."""
         if not self.cluster.quiesce(MS):
             raise BrokenError("the fabric did not come to rest within 1 ms")
         agent_counters = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
@@ -211,7 +200,7 @@ class Schedule:
 
 
 def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
-    """Return the errors in the books of agents, switches and cables, in words. ``counted``: with outcome ``done``."""
+    """Return errors in the books of agents, switches and cables. ``counted``: with outcome ``done``."""
     packets = books(counted)
     evidence = Evidence(
         window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted), gone=packets.lost + (packets.trimmed or 0),
@@ -222,7 +211,7 @@ def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise BrokenError after this many seconds of the process's CPU time. For the main thread."""
+    """Raise BrokenError after so much CPU time. Only for the main thread."""
 
     def over(number: int, frame: Any) -> None:
         raise BrokenError(f"it took more than {seconds:g} s of CPU time: an endless loop?")
@@ -237,7 +226,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def run_schedule(seed: int, fabric: str = FABRIC, keep: Path | None = None) -> Outcome:
-    """Run one schedule and return its outcome; nothing is raised. ``keep``: directory for the agents' logs; None: they are not kept."""
+    """Raises nothing. ``keep``: directory for the agents' logs."""
     outcome, drawn = Outcome(seed), setting(seed)
     cpu_start = time.process_time()
     with tempfile.TemporaryDirectory(prefix="mrcbed-schedule-") as scratch:

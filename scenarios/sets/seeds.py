@@ -1,7 +1,6 @@
-"""Runs the shipped scenarios over many seeds in the simulated world: does each pass its own checks? Used by ``mrcbed tools bench seeds``.
+"""Runs the shipped scenarios over many seeds in the simulated world: does each pass its own checks?
 
-Only MRC transports that a check names are run. Each scenario has its own results directory, as ``mrcbed run`` writes it but without
-tables and plots. Finished runs are kept when the set is resumed.
+Only MRC transports that a check names are run, without tables and plots.
 """
 
 from __future__ import annotations
@@ -24,53 +23,46 @@ SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed tools
 VERDICT = "verdict.json"
 MANY, FEW = 100, 10
 MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
-"""A failure, two failures, an incast and a silent switch: a seed that fails is most likely among these."""
-LARGE = ("pod512-tree",)
-"""A seed takes minutes: one by default."""
+"""A failure, two failures, an incast and a silent switch are the likeliest to fail."""
+LARGE = ("pod512-tree",)  # A seed takes minutes: one by default.
 SLOW = ("demo-tail", *LARGE, "permutation-failure", "permutation-baselines", "one-of-many", "placement", "pod64-ring")
-"""The longest first: 170 to 20 s of a core per seed on a quick machine, where any other scenario takes at most 15."""
+"""The longest come first: 170 to 20 s of a core per seed, any other at most 15."""
 NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfinished"
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """One scenario over its seeds, an item of scenarios.sets.series. Its only part is itself."""
+    """A scenario over its seeds, an item of scenarios.sets.series whose only part is itself."""
 
     name: str
 
     @property
     def id(self) -> str:
-        """Name of the scenario and of its directory."""
         return self.name
 
     @property
     def title(self) -> str:
-        """Title for the progress lines."""
         return load_scenario(self.name).description
 
     @property
     def count(self) -> int:
-        """Number of seeds by default."""
         return MANY if self.name in MANY_OF else 1 if self.name in LARGE else FEW
 
     @property
     def parts(self) -> Sequence[Seeds]:
-        """The item itself; empty if it cannot be simulated."""
+        """Empty if it cannot be simulated."""
         return () if self.obstacle() else (self,)
 
     def directory(self, part: Seeds, out: Path) -> Path:
-        """Directory of its results."""
         return out / self.name
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        """Load the scenario with the MRC transports that its checks name."""
         scenario = load_scenario(self.name)
         checked_names = {name for expect in scenario.expects for name in names_in(expect.check)}
         transports = [t.name for t in scenario.transports if t.kind == "mrc" and t.name.replace("-", "_") in checked_names]
         return load_scenario(self.name, transports=transports, seeds=seeds or range(1, self.count + 1))
 
     def obstacle(self) -> str:
-        """Return why it cannot be simulated; "" if it can."""
         try:
             check_simulable(self.load())
         except ScenarioError as error:
@@ -79,7 +71,7 @@ class Seeds:
 
 
 def chosen(names: Sequence[str]) -> list[Seeds]:
-    """Return the named scenarios, or all that are shipped, the longest last. Raises :class:`ScenarioError` for an unknown name."""
+    """Without names, return all that are shipped, the longest last. Raises :class:`ScenarioError`."""
     for name in names:
         if name not in named_scenarios():
             raise ScenarioError(f"no scenario {name!r}: there are {', '.join(named_scenarios())}")
@@ -88,14 +80,12 @@ def chosen(names: Sequence[str]) -> list[Seeds]:
 
 
 def conclude(item: Seeds, out: Path) -> None:
-    """Write the result of a scenario: its verdict, its runs, and every check and run that failed."""
     directory = out / item.id
     directory.mkdir(exist_ok=True)
     write_json(directory / VERDICT, conclusion(item, directory))
 
 
 def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
-    """Return the content of ``verdict.json``: scenario, verdict, reason, runs, checks that held, and a line per failure in ``failed``."""
     result: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle()}
     result |= {"runs": 0, "checks": 0, "held": 0, "failed": []}
     if result["reason"]:

@@ -1,7 +1,6 @@
-"""Runs a set of scenarios into one directory, one after the other. It keeps what is finished, reports what fails, and goes on.
+"""Runs a set of scenarios into one directory. It keeps what is finished, reports what fails, and goes on.
 
-``mrcbed paper`` and ``mrcbed validate`` are such sets, of figures and of cases. Nothing here needs root: the caller passes functions that
-run a scenario and that conclude an item from its files.
+Nothing here needs root: the caller passes functions that run a scenario and that conclude an item from its files.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ INTERRUPTED = 130
 
 
 class PartLike(Protocol):
-    """One scenario of an item."""
-
     @property
     def name(self) -> str: ...
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario: ...
@@ -36,8 +33,6 @@ class PartLike(Protocol):
 
 
 class Item(Protocol):
-    """A figure or a case: scenarios to run, and conclusions to draw from them."""
-
     @property
     def id(self) -> str: ...
     @property
@@ -49,14 +44,12 @@ class Item(Protocol):
 
 AnItem = TypeVar("AnItem", bound=Item)
 RunOne = Callable[[Any, Scenario, Path, bool], int]
-"""(part, its scenario, directory, whether to resume there) -> exit status of the run; 130: the user stopped it."""
+"""(part, its scenario, directory, whether to resume) -> exit status; 130: the user stopped it."""
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Form:
-    """Form of the set in a directory: quick or full, and its seeds."""
-
     quick: bool = False
     seeds: tuple[int, ...] = ()
 
@@ -69,8 +62,6 @@ class Form:
 
 
 class _FormFile(msgspec.Struct):
-    """:class:`Form` as it is written."""
-
     format: int
     quick: bool = False
     seeds: list[int] = []
@@ -78,8 +69,7 @@ class _FormFile(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Kind:
-    """How the directories of a command are recognised. ``file`` holds the form; the other fields are words for messages: an item, items,
-    items of what, and the command."""
+    """How a command's directories are recognised. ``file`` holds the form; the other fields are words for messages."""
 
     file: str
     item: str
@@ -88,7 +78,7 @@ class Kind:
     command: str
 
     def open_directory(self, out: Path, form: Form, resume: bool) -> None:
-        """Make the directory, or resume in it. Raises :class:`ScenarioError` if it holds anything other than this set."""
+        """Raises :class:`ScenarioError` if the directory holds anything else."""
         form_file = out / self.file
         if form_file.is_file():
             former = self.read_form(out)
@@ -107,7 +97,7 @@ class Kind:
             raise ScenarioError(f"cannot make the results directory {out}: {error.strerror}") from None
 
     def read_form(self, out: Path) -> Form:
-        """Read the form. Raises :class:`ScenarioError` if this command did not write the directory."""
+        """Raises :class:`ScenarioError` if this command did not write the directory."""
         path = out / self.file
         try:
             data = read_json(path, _FormFile)
@@ -121,7 +111,6 @@ class Kind:
 
 
 def finished(directory: Path, scenario: Scenario) -> bool:
-    """Whether all runs of a part have ended and its summary is written."""
     try:
         summary = read(directory / "summary.json", Summary)
         over = summary.verdict != "interrupted" and summary.stopped_by is None
@@ -131,7 +120,7 @@ def finished(directory: Path, scenario: Scenario) -> bool:
 
 
 def run_part(item: Item, part: PartLike, out: Path, form: Form, run: RunOne) -> tuple[int, str]:
-    """Run one part; return (exit status, what went wrong in words, or "")."""
+    """Return (exit status, what went wrong, or "")."""
     directory = item.directory(part, out)
     try:
         scenario = part.load(form.quick, form.seeds)
@@ -158,7 +147,7 @@ def run_series(
     conclude: Callable[[AnItem, Path], Any],
     tell: Tell = lambda line: None,
 ) -> int:
-    """Run the missing parts, item by item, and conclude each item. Returns 0: all complete; 1: some item is not; 130: stopped."""
+    """Conclude each item. Returns 0: all complete; 1: some item is not; 130: stopped."""
     status = 0
     for number, item in enumerate(items):
         tell(f"{kind.item} {item.id} ({number + 1} of {len(items)}): {item.title}")
@@ -181,7 +170,6 @@ def run_series(
 
 
 def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any]]:
-    """Return the conclusions on items, in order, from their files ``name``. Missing and unreadable files are left out."""
     conclusions = []
     for item in items:
         try:
@@ -192,6 +180,5 @@ def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any
 
 
 def doubts_of(runs: Sequence[Run]) -> list[str]:
-    """Return in words why runs are not trustworthy, and how runs ended that did not complete."""
     doubts = [f"{run.run}: {reason}" for run in runs for reason in run.distrust]
     return doubts + [f"{run.run}: {run.outcome}: {run.reason}" for run in runs if run.outcome != "done"]

@@ -1,7 +1,4 @@
-"""Checks that results directories are complete: all files behind the figures exist, are readable and belong together.
-
-Called before separate runs are compared. It only reads. Each error is one line with the file and the fix.
-"""
+"""Checks that results directories are complete. Each error is one line with the file and the fix."""
 
 from __future__ import annotations
 
@@ -20,12 +17,11 @@ from testbed.results.record import Record, read_record
 from testbed.results.summary import Run, Summary
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
-"""Required keys of the manifest, beside the format and the verdicts."""
 OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
 
 
 class Whole:
-    """One directory. The constructor reads and checks everything; it raises :class:`ResultsError`."""
+    """Raises :class:`ResultsError`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -87,7 +83,7 @@ class Whole:
 
 
 def read_whole(path: Path) -> Record:
-    """Read a JSON file that must exist. Raises :class:`ResultsError`."""
+    """Raises :class:`ResultsError`."""
     if not path.is_file():
         raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")
     return read_record(path, "take it from a copy, or do that run again with mrcbed run --resume --out")

@@ -1,1 +1,1 @@
-"""Output for people: tables in a terminal, plots and the report page. Shows what scenarios.figures computed, and computes nothing."""
+"""Shows what scenarios.figures computed: tables in a terminal, plots and the report page."""

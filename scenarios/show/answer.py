@@ -1,6 +1,6 @@
 """The answer to a run, which terminal and page begin with: what broke, what each transport carried, and whether to trust it.
 
-For people who know no figure yet: times and rates, no ratios. From ``summary.json`` alone; of several runs, medians over the trustworthy.
+It is for people who know no figure yet: times and rates, no ratios. Of several runs, it has medians over the trustworthy ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from testbed.results.summary import Failover, Run, Summary
 from testbed.terminal import duration, number
 from testbed.world import SIMULATED
 
-MOST = 4
-"""The most placements and variants that the answer goes through, and faults or jobs that it names [ours]."""
+MOST = 4  # placements and variants of an answer, and faults or jobs that it names [ours]
 VERDICTS = {"ok": "good", "failed": "bad", "not trustworthy": "doubt", "interrupted": "doubt"}
 
 
 def answer(summary: Summary) -> Iterator[Words]:
-    """Say what broke; then what each transport carried, a sentence each, per placement and setting."""
     runs, groups = summary.runs, groups_of(summary.runs)
     n = max((len(_counted(own)) for _, members in groups for own in by_transport(members).values()), default=0)
     medians = f" Numbers are medians over {n} runs." if n > 1 else ""
@@ -42,7 +40,6 @@ def answer(summary: Summary) -> Iterator[Words]:
 
 
 def verdict(summary: Summary) -> Cell:
-    """Say whether to trust the runs, and what speaks against it."""
     words = [run.fidelity.verdict for run in summary.runs]
     worst = next((f": {words.count(word)} of {len(words)} {word}" for word in (INVALID, DOUBTFUL) if word in words), "")
     unmet = sum(check.ok is False and not check.unusual for check in summary.checks)
@@ -60,7 +57,6 @@ def verdict(summary: Summary) -> Cell:
 
 
 def what_broke(runs: Sequence[Run]) -> str:
-    """Name each fault: what it was on, when it began, and for how long."""
     faults: dict[str, list[Failover]] = {}
     for fault in (fault for run in runs for fault in run.failovers):
         faults.setdefault(fault.fault, []).append(fault)
@@ -93,7 +89,7 @@ def _span(times: Sequence[float]) -> str:
 
 
 def _counted(own: Sequence[Run]) -> Sequence[Run]:
-    """Return the trustworthy runs that were done; all of them without any."""
+    """Return the trustworthy runs that were done; all if there are none."""
     return [run for run in own if run.outcome == "done" and run.verdict != NOT_TRUSTWORTHY] or own
 
 
@@ -123,7 +119,6 @@ def gbits(bps: float | None) -> str:
 
 
 def _carried(own: Sequence[Run], row: CostRow | None) -> str:
-    """Write the rate: before, during and after a failure, or of all of the run."""
     if row is not None:
         rates = (("before", row.before_bps), ("meanwhile", row.during_bps), ("after", row.after_bps))
         said = [(gbits(bps), word) for word, bps in rates if bps is not None]
@@ -141,8 +136,6 @@ def _carried(own: Sequence[Run], row: CostRow | None) -> str:
 
 
 def _steps(own: Sequence[Run], row: CostRow | None) -> str:
-    """Write the usual and the worst step; of jobs also the time that their GPUs waited."""
-
     def said(usual: float | None, worst: float | None) -> str:
         words = [
             f"a step usually took {duration(usual)}" if usual is not None else "",
@@ -165,7 +158,6 @@ def _steps(own: Sequence[Run], row: CostRow | None) -> str:
 
 
 def _arrived(own: Sequence[Run]) -> str:
-    """Say when all data that MRC lost on broken paths had arrived after all."""
     lossy = [fault for run in own if run.kind == "mrc" for fault in run.failovers if fault.lost]
     if not lossy:
         return ""

@@ -1,7 +1,4 @@
-"""The table of what failures cost: the columns and the sentences that the terminal and report.html share.
-
-Rows come from :func:`scenarios.figures.cost.costs`. Pure.
-"""
+"""The table of what failures cost, for the terminal and report.html."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ NOTES = {
 }
 SHORT = "Extra time: how much later all was done than at the pace before (±: noise). Theory: what the lost capacity alone explains."
 ASIDE = ("n", "slowest step", "goodput kept", "in steps", "in base RTTs", "job longer", "of the time", "healthy Gb/s", "not delivered")
-"""Heads of the columns that the short form of the table leaves out."""
 THEORY = {
     False: (
         "Theory: the extra time expected if throughput fell in proportion to capacity; less is possible, since part of a step is waiting, "
@@ -41,13 +37,11 @@ THEORY = {
 
 
 def world_words(rows: Sequence[Run | CostRow]) -> Callable[[Run | CostRow], list[str]]:
-    """Make a function: row -> [its world] if the rows have different worlds, else []."""
     mixed = len({row.world for row in rows}) > 1
     return lambda row: [row.world] if mixed else []
 
 
 def rtts(row: CostRow) -> str:
-    """Write the extra time in base RTTs of the row's fabric."""
     value = row.extra_rtts
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
@@ -57,7 +51,7 @@ def _unless_noise(cell: Callable[[CostRow], str]) -> Callable[[CostRow], str]:
 
 
 def extra_time(row: Extra) -> str:
-    """Write the extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
+    """Write the extra time, never as a gain: below its noise it is "within noise"."""
     size = row.noise
     if row.within_noise:
         return "none" if not size else f"within noise (±{duration(size)})"
@@ -77,12 +71,11 @@ def _interval(row: CostRow) -> str:
 
 
 def slowdown(row: CostRow) -> str:
-    """Write the slowest step as a multiple of a healthy step."""
     return number(row.slowdown, ",.1f", "×")
 
 
 def kept(row: CostRow) -> str:
-    """Write the share of goodput that was kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
+    """Write the share of goodput kept, which within the noise is neither a loss nor a gain."""
     share, noise_share = row.goodput_kept, row.noise_share
     if share is None:
         return "–"
@@ -98,7 +91,7 @@ def _healthy(row: CostRow) -> str:
 
 
 def groups_of(entries: Sequence[Run]) -> list[tuple[list[str], list[Run]]]:
-    """Return (labels of the group, its runs) per variant and placement of a summary's runs. A single group has no labels."""
+    """Return (labels, runs) per variant and placement; a single group has no labels."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for e in entries:
         groups.setdefault((str(e.settings), e.placement), []).append(e)
@@ -111,7 +104,6 @@ def groups_of(entries: Sequence[Run]) -> list[tuple[list[str], list[Run]]]:
 
 
 def cost_groups(entries: Sequence[Run]) -> list[tuple[list[str], list[CostRow]]]:
-    """Return (labels, rows of :func:`scenarios.figures.costs.costs`) of the groups in whose runs something broke."""
     return [(labels, rows) for labels, runs in groups_of(entries) if (rows := costs(runs))]
 
 
@@ -120,7 +112,7 @@ def _has_theory(rows: Sequence[CostRow]) -> bool:
 
 
 def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]]]:
-    """Return (head, function: row -> cell), most important first, without columns that have no value in any row."""
+    """Return (head, function: row -> cell) of non-empty columns, most important first."""
     world = world_words(rows)
     heads: list[tuple[str, Callable[[CostRow], str]]] = [("transport", lambda r: "\n".join([r.transport, f"on {r.fabric}", *world(r)]))]
     heads.append(("n", lambda r: str(r.n)))

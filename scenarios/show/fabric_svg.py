@@ -1,7 +1,7 @@
-"""A fabric as an SVG drawing: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled: ``mrcbed fabric graph``.
+"""Draws a fabric as SVG: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled.
 
-A Clos needs no force layout: switches stand in two rows, T1s outside, and T0s towards the racks. More than four planes stand above and
-below the racks. Pure: a fabric in, text out; the same fabric gives the same bytes.
+A Clos needs no force layout: T1s stand outside, T0s towards the racks; more than four planes stand above and below the racks. The same
+fabric gives the same bytes.
 """
 
 from __future__ import annotations
@@ -16,28 +16,20 @@ from testbed.errors import UserError
 from topologies import Fabric, Link
 from topologies.clos import t0_name, t1_name
 
-MOST_LINKS = 20_000
-"""The most cables of a drawing: a viewer does not draw more in a moment [ours]."""
+MOST_LINKS = 20_000  # A viewer does not draw more in a moment [ours].
 INK, SOFT, LINE, PAPER = "#1F2933", "#616E7C", "#D9DEE4", "#FFFFFF"
 EDGE, GAP, PAD = 32.0, 22.0, 16.0
-"""Margin of the drawing, space between cards, and space within one; pixels, like all lengths here."""
-RISE = 118.0
-"""Height from the row of T1s to that of T0s."""
+"""Margin of the drawing, space between cards and within one; pixels, like all lengths here."""
+RISE = 118.0  # from T1s to T0s
 HEAD = 34.0
-"""Height of a card's head, for its title."""
-STREAM = 74.0
-"""Height between the cards and the racks."""
-HAUL_RISE = 22.0
-"""Height of the arc of a long-haul cable above the T1s."""
-HOST_ROW = 8
-"""The most hosts side by side in a rack."""
+STREAM = 74.0  # between cards and racks
+HAUL_RISE = 22.0  # of a long-haul cable's arc above the T1s
+HOST_ROW = 8  # hosts side by side in a rack
 _FONT = "font-family:'Inter','Helvetica Neue',Arial,'DejaVu Sans',sans-serif"
 
 
 @dataclass(frozen=True)
 class _Card:
-    """One plane: its box, the places of its switches, and whether it stands below the racks, upside down."""
-
     plane: int
     x: float
     y: float
@@ -65,7 +57,7 @@ class _Rack:
 
 
 def fabric_svg(fabric: Fabric) -> str:
-    """Draw a fabric. Raises :class:`UserError` if it has too many cables to be looked at."""
+    """Raises :class:`UserError` for too many cables to look at."""
     if len(fabric.links) > MOST_LINKS:
         raise UserError(f"fabric {fabric.name!r} has {len(fabric.links):,} links, too many for a drawing: use --format dot")
     cards, racks, width, height = _layout(fabric)
@@ -96,7 +88,6 @@ def fabric_svg(fabric: Fabric) -> str:
 
 
 def _layout(fabric: Fabric) -> tuple[list[_Card], list[_Rack], float, float]:
-    """Return (cards, racks, width, height)."""
     rows = 1 if fabric.planes <= 4 else 2
     per_row = -(-fabric.planes // rows)
     pitch = 30.0 if fabric.t1_count <= 8 else 17.0 if fabric.t1_count <= 24 else 10.0
@@ -172,14 +163,12 @@ def _card(card: _Card, fabric: Fabric) -> Iterator[str]:
 
 
 def _long_haul(card: _Card, link: Link, rise: float) -> str:
-    """Draw a cable between sites, as an arc on the side of the T1s that is away from the T0s."""
     one, other = (card.t1[int(port.node.rsplit("-", 1)[1])] for port in (link.a, link.b))
     curve = f"M{one:.1f} {card.t1_y:.1f}Q{(one + other) / 2:.1f} {card.t1_y - rise:.1f} {other:.1f} {card.t1_y:.1f}"
     return f'<path d="{curve}" fill="none" stroke-dasharray="4 3"><title>{link.name}</title></path>'
 
 
 def _streams(card: _Card, racks: list[_Rack], fabric: Fabric) -> Iterator[str]:
-    """Draw the NIC cables of each T0, as one band from its card to the rack. Bands of planes lie side by side where they arrive."""
     colour = PLANES[card.plane % len(PLANES)]
     width = min(7.0, 1.5 + 0.5 * fabric.hosts_per_t0)
     for i, (x, rack) in enumerate(zip(card.t0, racks, strict=True)):
@@ -213,7 +202,6 @@ def _rack(rack: _Rack, number: int, fabric: Fabric) -> Iterator[str]:
 def _rect(
     place: tuple[float, float, float, float], corner: float, fill: str, stroke: str = "none", line: float = 1.0, title: str = ""
 ) -> str:
-    """Draw a rectangle at ``place``: x, y, width, height."""
     x, y, width, height = place
     inner = f"><title>{title}</title></rect>" if title else "/>"
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{corner:.1f}"'

@@ -1,4 +1,4 @@
-"""A fabric as text that other programs draw: Mermaid for Markdown pages, dot for Graphviz. Called by ``mrcbed fabric graph``. Pure."""
+"""Writes a fabric as text: Mermaid for Markdown pages, dot for Graphviz."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topologies import Fabric
 from topologies.clos import t0_name, t1_name
 
 MERMAID_EDGES = 500
-"""The most edges that Mermaid draws unless its page says otherwise (maxEdges in its configuration, which a diagram itself may not set)."""
+"""Mermaid draws no more unless its page says otherwise (maxEdges, which a diagram itself may not set)."""
 
 
 def _cables(fabric: Fabric) -> Iterator[tuple[str, str]]:
@@ -19,7 +19,7 @@ def _cables(fabric: Fabric) -> Iterator[tuple[str, str]]:
 
 
 def mermaid(fabric: Fabric) -> str:
-    """Write a flowchart, top down. Raises :class:`UserError` for more edges than Mermaid draws."""
+    """Raises :class:`UserError` for more edges than Mermaid draws."""
     if len(fabric.links) > MERMAID_EDGES:
         raise UserError(
             f"fabric {fabric.name!r} has {len(fabric.links):,} links, Mermaid draws {MERMAID_EDGES} at most: use --format svg or dot"
@@ -36,7 +36,6 @@ def mermaid(fabric: Fabric) -> str:
 
 
 def dot(fabric: Fabric) -> str:
-    """Write an undirected graph of ranks, for ``dot -Tsvg``."""
     lines = [f'graph "{fabric.name}" {{', f'  label="{fabric_lines(fabric)[0]}"; ranksep=1.5; node [shape=box, fontname="Helvetica"];']
     for plane in range(fabric.planes):
         lines.append(f'  subgraph cluster_p{plane} {{ label="plane {plane}"; color="gray80";')

@@ -1,4 +1,4 @@
-"""The tables of runs with several seeds and of jobs: per transport one line of medians with their intervals. Pure."""
+"""Makes the tables of runs with several seeds, and of jobs: medians with intervals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from testbed.results.summary import Job, Run
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: runs of one transport, fabric, placement and setting. ``figures``: name -> row of the comparison of these runs;
-    the names of figures of a ``group`` (of flows, or a job) omit it."""
+    """``figures``: name -> row of the comparison of these runs; names of figures of a ``group`` (of flows, or a job) omit it."""
 
     runs: Sequence[Run]
     group: str
@@ -38,13 +37,10 @@ JOBS = (
 
 
 def applies_to(runs: Sequence[Run]) -> bool:
-    """Say whether there are several seeds or settings, so that a line per run would be too much."""
     return len({r.seed for r in runs}) > 1 or any(r.settings for r in runs)
 
 
 def lines(runs: Sequence[Run], part: str = "groups") -> list[Line]:
-    """Make one line per transport, fabric, placement and setting, and per group of flows (or per job, with ``part`` "jobs"), in the order
-    of the runs."""
     same: dict[tuple[str, str, str, str], list[Run]] = {}
     for run in runs:
         same.setdefault((run.transport, run.fabric, run.placement, str(run.settings)), []).append(run)
@@ -60,14 +56,13 @@ def lines(runs: Sequence[Run], part: str = "groups") -> list[Line]:
 
 
 def compared(runs: Sequence[Run]) -> dict[str, Compared]:
-    """Return figure -> its row in the comparison of these runs; missing values are None."""
     frame = compare(table([row(run, "") for run in runs])).astype(object)
     found = msgspec.convert(frame.where(frame.notna(), None).to_dict("records"), list[Compared])
     return {line.figure: line for line in found}
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
-    """Make a function: line -> cell with the median, and below it the interval or range."""
+    """Return a function: line -> median, and below it the interval or range."""
 
     def cell(line: Line) -> str:
         row = line.figures.get(name)
@@ -85,14 +80,12 @@ def of_ideal(line: Line) -> str:
 
 
 def health(line: Line) -> str:
-    """Write the number of runs per verdict other than "ok"; "ok" if there are none."""
     verdicts = [r.verdict for r in line.runs]
     bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
     return "; ".join(bad) or "ok"
 
 
 def labels(runs: Sequence[Run]) -> Column:
-    """Return the first column: what tells the lines of these runs from each other."""
     several, world = len({r.placement for r in runs}) > 1, world_words(runs)
 
     def label(line: Line) -> str:
@@ -105,7 +98,6 @@ def labels(runs: Sequence[Run]) -> Column:
 
 
 def columns(runs: Sequence[Run]) -> list[Column]:
-    """Return (head, function: line -> cell)."""
     n: Column = ("n", lambda line: str(max(row.n for row in line.figures.values())))
     if runs[0].groups:
         rest: list[Column] = [
@@ -136,7 +128,6 @@ def table_of(title: str, runs: Sequence[Run]) -> Table:
 
 
 def transfers_table(runs: Sequence[Run]) -> Table:
-    """Make the table of the times of transfers, for one seed or several."""
     rows = lines(runs)
     names = ("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "slowest")
     intervals = interval_note([row.n for line in rows for row in line.figures.values()])
@@ -147,13 +138,11 @@ def transfers_table(runs: Sequence[Run]) -> Table:
 
 
 def jobs(runs: Sequence[Run]) -> list[Block]:
-    """Make the table of jobs, a line per transport and job; [] if no run has jobs."""
     runs = [run for run in runs if run.jobs]
     if not runs:
         return []
 
     def job(line: Line) -> Job:
-        """Return the job in one of the line's runs, for what is the same in all."""
         return next(run.jobs[line.group] for run in line.runs)
 
     columns: list[Column] = [

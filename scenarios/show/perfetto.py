@@ -1,11 +1,11 @@
-"""Writes a run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open. Called by ``mrcbed results export``.
+"""Writes a run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open.
 
-A process per host and one for the fabric. Threads of a host: its steps, and every EV of the pairs whose paths changed, with intervals of
-state. Faults are intervals and instants of the fabric. Counters: goodput by plane, window and RTT of queue pairs, queues that were watched.
+A process per host and one for the fabric. A host's threads: its steps, and every EV of the pairs whose paths changed, with intervals of
+state. Faults are intervals and instants of the fabric. Counters: goodput by plane, window and RTT of queue pairs, watched queues.
 
 The form is that of the "Trace Event Format" (Google, 2016), JSON object form. What it asks, and :func:`trace` keeps:
 
-- ``ts`` and ``dur`` are microseconds, from 0 on; decimals are ns. Here they are network time since the first measured step or flow began.
+- ``ts`` and ``dur`` are microseconds from 0 on; decimals are ns. Here they are network time since the first measured step or flow began.
 - Complete events ("X") of a thread never overlap: viewers nest or drop what does.
 - Every process and thread has a name ("M").
 """
@@ -26,19 +26,16 @@ from topologies.addressing import ev_fields
 from topologies.paths import path_evs
 
 Event = dict[str, Any]
-FABRIC = 1_000_000
-"""The process of the fabric: hosts are processes 1, 2, ... [ours]."""
-STEPS, FIRST_EV = 1, 10
-"""Threads of a host."""
+FABRIC = 1_000_000  # hosts are processes 1, 2, ... [ours]
+STEPS, FIRST_EV = 1, 10  # threads of a host
 FIRST_FAULT = 1
 COLOURS = {"GOOD": "good", "SKIP": "bad", "ASSUMED_BAD": "terrible", "DENIED": "black"}
-"""Colours of states, by names of the format; viewers that have colours of their own ignore them."""
-INSTANTS = (log.Rto, log.QuickAdapt, log.Reroute, log.Spurious)
-"""Events of a host that are shown as moments; losses stand on the thread of their EV."""
+"""Names are of the format; viewers with colours of their own ignore them."""
+INSTANTS = (log.Rto, log.QuickAdapt, log.Reroute, log.Spurious)  # shown as moments; losses stand on the thread of their EV
 
 
 class Clock:
-    """A clock that turns a run's times into ns since its begin, as whole numbers, and times outside it into its ends."""
+    """Turns times into whole ns since the run's begin, and times outside it into its ends."""
 
     def __init__(self, run: Run) -> None:
         self.begin, self.end = run.window
@@ -51,7 +48,6 @@ class Clock:
 
 
 def write_trace(run: Run, path: Path) -> int:
-    """Write the trace of a run; returns the number of its events."""
     count = 0
     with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ns","otherData":' + json.dumps(_about(run)) + ',"traceEvents":[')
@@ -69,7 +65,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def trace(run: Run) -> Iterator[Event]:
-    """Make every event of the trace, names first within each process."""
+    """Yield names first within each process."""
     clock = Clock(run)
     for host in range(run.fabric.host_count):
         yield from _named(host + 1, f"h{host}", host + 1)
@@ -87,7 +83,7 @@ def trace(run: Run) -> Iterator[Event]:
 
 
 def _us(ns: int) -> float:
-    """Return microseconds with three decimals: the nearest double has them exactly when it is written."""
+    """The nearest double has three decimals exactly when it is written."""
     return ns / 1000
 
 
@@ -117,7 +113,7 @@ def _counter(pid: int, name: str, at: int, values: dict[str, float]) -> Event:
 
 
 def _steps(run: Run, clock: Clock) -> Iterator[Event]:
-    """Make the events of steps. A step of a rank begins no sooner than its last one ended."""
+    """A step of a rank begins no sooner than its last one ended."""
     hosts = run.record.ranks
     steps = run.steps[~run.steps["warmup"].astype(bool)] if len(run.steps) else run.steps
     for rank in sorted(set(steps["rank"].tolist()) if len(steps) else ()):
@@ -133,7 +129,7 @@ def _steps(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _paths(run: Run, clock: Clock) -> Iterator[Event]:
-    """Make the events of every EV of the pairs of which one changed its state. A path is GOOD until its log says otherwise."""
+    """Yield every EV of pairs of which one changed. A path is GOOD until its log says otherwise."""
     pairs: dict[tuple[int, int], dict[int, list[log.PathChange]]] = {}
     losses: dict[tuple[int, int, int], list[float]] = {}
     for change in run.of(log.PathChange):
@@ -155,7 +151,7 @@ def _paths(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _states(changes: Iterable[log.PathChange], clock: Clock) -> Iterator[tuple[int, int, str, str]]:
-    """Return (begin, end, state, cause) without gaps or overlaps, in network time."""
+    """Yield (begin, end, state, cause) without gaps or overlaps, in network time."""
     since, state, cause = 0, "GOOD", ""
     for line in changes:
         at = clock(line.t_ns)
@@ -170,7 +166,6 @@ def _states(changes: Iterable[log.PathChange], clock: Clock) -> Iterator[tuple[i
 
 
 def _faults(run: Run, clock: Clock) -> Iterator[Event]:
-    """Make an interval on a thread for each fault, and moments that cross the whole drawing where it begins and ends."""
     open_since: dict[str, int] = {}
     threads: dict[str, int] = {}
     where: dict[str, str] = {}
@@ -210,7 +205,7 @@ def _moments(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
-    """Make counters of payload received by plane, Gb/s of the network, from the begin of each bin; 0 after the last."""
+    """Yield Gb/s by plane; 0 after the last bin."""
     after: dict[int, tuple[float, int]] = {}
     for line in run.of(log.Goodput):
         if not clock.holds(line.t_ns):
@@ -224,7 +219,7 @@ def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _windows(run: Run, clock: Clock) -> Iterator[Event]:
-    """Make counters of window and RTT of each sending queue pair: of flows once per bin, else as MRC logs them every 5 base RTTs."""
+    """Flows have values per bin, others as MRC logs them every 5 base RTTs."""
     of_bins, of_rtts = run.of(log.Cwnd), run.of(log.Srtt)
     for line in of_bins or of_rtts:
         if not clock.holds(line.t_ns):

@@ -1,7 +1,4 @@
-"""Shows in the terminal what a scenario would do: fabric, workload, transports, faults over time, runs. Called by ``mrcbed check``.
-
-All in network time. It reads a :class:`~scenarios.schema.scenario.Scenario` and runs nothing.
-"""
+"""Shows what a scenario would do: fabric, workload, transports, faults over time, runs; all in network time."""
 
 from __future__ import annotations
 
@@ -23,17 +20,13 @@ from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 from topologies.units import NS, Duration, Span
 
 BAR = 36
-"""Columns of the drawing of faults over time."""
 CROWD = 1.5
-"""The number of queue pairs that send to one host, per packet of its BDP, from which on MRC's smallest windows keep its queue full [ours]:
-at 10 Gb/s with packets of 1,000 bytes, a BDP of 11, 20 senders got 76 % of the line, 45 of them 55 %, and with 90 retries ran out
-[measured]."""
-SHOWN = 8
-"""The most settings of a sweep that are listed."""
+"""Queue pairs that send to one host, per packet of its BDP, from which on MRC's smallest windows keep its queue full [ours]. At 10 Gb/s
+with packets of 1,000 bytes, a BDP of 11, 20 senders got 76 % of the line, 45 of them 55 %, and with 90 retries ran out [measured]."""
+SHOWN = 8  # settings of a sweep
 
 
 def fabric_lines(fabric: Fabric, dilation: float | None = None) -> list[str]:
-    """Write a fabric's shape, rates and base RTT, in two lines; and how much slower machines run it, if given."""
     rates = f"ports of {fabric.nic_rate / 1e9:g} Gb/s"
     if fabric.fabric_rate != fabric.nic_rate:
         rates += f", T0-T1 links of {fabric.fabric_rate / 1e9:g} Gb/s"
@@ -50,7 +43,6 @@ def fabric_lines(fabric: Fabric, dilation: float | None = None) -> list[str]:
 
 
 def show_plan(out: Console, scenario: Scenario, runs: int) -> None:
-    """Print the plan of a scenario that makes so many runs."""
     if scenario.description:
         out.print(" ".join(scenario.description.split()))
     out.print()
@@ -74,7 +66,6 @@ def show_plan(out: Console, scenario: Scenario, runs: int) -> None:
 
 
 def warnings(scenario: Scenario) -> list[str]:
-    """Warn, a line each, of what is likely to go otherwise than the scenario's author expects."""
     lines: list[str] = []
     senders = most_senders(scenario.workload, scenario.fabric, scenario.seeds[0])
     for transport in scenario.transports:
@@ -101,7 +92,6 @@ def _transport(transport: Transport) -> list[str]:
 
 
 def workload_lines(scenario: Scenario) -> list[str]:
-    """Say what the hosts do, and how long a healthy step takes by theory."""
     work, fabric = scenario.workload, scenario.fabric
     if work.jobs:
         jobs = ", ".join(f"{job.name} on {job.ranks} ranks" for job in work.jobs)
@@ -135,7 +125,7 @@ def sweep_lines(scenario: Scenario) -> list[str]:
 
 
 def horizon_ns(scenario: Scenario) -> tuple[float, float]:
-    """Compute the least time that the measured part takes, and that of a step, ns: 0 where only a run can tell."""
+    """Return the least length of the measured part, and of a step, ns: 0 where only a run can tell."""
     work, fabric = scenario.workload, scenario.fabric
     if work.jobs:
         return 0.0, 0.0
@@ -147,7 +137,7 @@ def horizon_ns(scenario: Scenario) -> tuple[float, float]:
 
 
 def faults_table(faults: Sequence[Fault], horizon: float, step: float) -> Any:
-    """Show when each fault begins and ends, with a bar; ``horizon`` and ``step`` are the least length of both, in ns."""
+    """``horizon`` and ``step``: the least length of run and step, ns."""
     begins = {fault.name: 0.0 if fault.before else (fault.at_ps or 0) / NS + (fault.step or 0) * step for fault in faults}
     ordered = sorted(faults, key=lambda fault: (not fault.before, begins[fault.name]))
     length = max([horizon, *(1.05 * (begins[fault.name] + (fault.for_ps or 0) / NS) for fault in faults)]) or 1.0

@@ -1,4 +1,4 @@
-"""Makes ``replay.html`` in the look of the figures: each transport has the colour and marker that plots give it."""
+"""Makes ``replay.html`` with the plots' colours and markers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from testbed.results.reading import ResultsError
 from testbed.view.inline import write_replay
 
 SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶ ◆ ♦ ★ ✚ ✖ ⬢ ⬣ ⬟".split(), strict=True))
-"""Matplotlib's markers as text."""
 
 
 def look(transport: str) -> tuple[str, str]:
-    """Return colour and sign of a transport of which only the name is known; a name that is not well known gets some, by its letters."""
+    """An unknown name gets some colour and sign by its letters."""
     colour, marker = kind_look(transport, transport.partition("-")[0], zlib.crc32(transport.encode()) % LOOKS)
     return colour, SIGNS[marker]
 
 
 def replay(directory: Path, keys: Sequence[str] = (), out: Path | None = None) -> Path:
-    """Write ``replay.html`` of a results directory and return its path. Raises :class:`testbed.errors.UserError`."""
+    """Raises :class:`testbed.errors.UserError`."""
     stored = Stored(directory)
 
     def look_in_plots(transport: str) -> tuple[str, str]:

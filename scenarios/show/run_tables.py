@@ -1,4 +1,4 @@
-"""The tables and sentences about runs, from summaries only: shared by the terminal at the end of a run and by ``report.html``."""
+"""Makes the tables and sentences about runs for the terminal and ``report.html``."""
 
 from __future__ import annotations
 
@@ -35,14 +35,11 @@ WORDS = {
     "incast": "incast", "permutation": "permutation", "flows": "flows",
     "job": "training step",
 }  # fmt: skip
-IN_TERMINAL = ("cost", "manifest", "runs", "faults", "jobs", "background", "trust", "checks")
-"""The sections that a terminal shows, in this order: the verdict comes last."""
-_OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
-"""The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
+IN_TERMINAL = ("cost", "manifest", "runs", "faults", "jobs", "background", "trust", "checks")  # in this order: the verdict comes last
+_OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")  # ends a check's name, to say which runs it is on
 _BOUND = re.compile(r"^(.*[ (])([\d.e+]+)(\)?)$")
-"""Pattern of an expected value: text up to a number at its end or in brackets there, which scenarios.schema.checks adds to a formula."""
+"""Text up to a number at its end or in brackets there, as scenarios.schema.checks writes it."""
 _CHECKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "good"), False: ("FAILED", "bad"), None: ("-     ", "soft")}
-"""Word and mark of a check that holds, of one that does not, and of one that does not apply."""
 _UNUSUAL = ("unusual", "doubt")
 _ASIDE = ("p99\nµs", "retrans\u00ad\nmitted", "CPU")
 _GBITS = (
@@ -61,8 +58,7 @@ _BACKGROUND = (
 
 
 def sections(summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[Run], float | None]) -> list[Section]:
-    """Return the sections about all runs, in the order of a page. A page has more of fabrics, ``shapes`` by name, and of faults: ``begins``
-    gives the begin of a run, ns."""
+    """Return sections in a page's order. ``shapes``: fabrics by name; ``begins``: run -> its begin, ns. Only a page has both."""
     runs = summary.runs
     found = [
         Section("cost", "What the failure cost", list(_costs(runs))),
@@ -87,7 +83,6 @@ def _costs(runs: Sequence[Run]) -> Iterator[Block]:
 
 
 def fabrics_table(summary: Summary, shapes: Mapping[str, Fabric]) -> Table:
-    """Show base RTT, BDP and all thresholds, one row per fabric."""
     rows = list(summary.fabrics.items())
     columns: list[Column] = [
         ("fabric", lambda f: f[0]),
@@ -128,7 +123,6 @@ def _trimming(fabric: FabricFigures) -> str:
 
 
 def _identity(runs: Sequence[Run], of: Callable[[Any], Run] = lambda row: row) -> list[Column]:
-    """Return the columns that tell runs apart; ``of`` gives the run of a row."""
     several, world = len({r.placement for r in runs}) > 1, world_words(runs)
 
     def label(row: Any) -> str:
@@ -144,7 +138,6 @@ def _identity(runs: Sequence[Run], of: Callable[[Any], Run] = lambda row: row) -
 
 
 _RUN = itemgetter(0)
-"""The run of a row that is a tuple."""
 
 
 def _title(summary: Summary, runs: Sequence[Run]) -> str:
@@ -152,7 +145,6 @@ def _title(summary: Summary, runs: Sequence[Run]) -> str:
 
 
 def _word(runs: Sequence[Run]) -> str:
-    """Name the collective of these runs; a sweep may have several kinds."""
     first, *others = {str(run.workload) for run in runs}
     if others:
         return "flows" if runs[0].groups else "collective"
@@ -160,7 +152,7 @@ def _word(runs: Sequence[Run]) -> str:
 
 
 def _results(summary: Summary, runs: Sequence[Run]) -> Iterator[Block]:
-    """Show what collectives and flows reached. Of several seeds or settings a terminal has medians, a page each run, too."""
+    """Show medians of several seeds or settings in a terminal, each run on a page, too."""
     collective_runs, flow_runs = [r for r in runs if not r.groups], [r for r in runs if r.groups]
     for own in (collective_runs, flow_runs):
         several = bool(own) and medians_table.applies_to(own)
@@ -202,7 +194,6 @@ def _health(wrong: str) -> list[Column]:
 
 
 def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], details: Sequence[str], on: str) -> Table:
-    """Show a row per run. Figures are named after runs: a page has those names."""
     named: list[Column] = [*columns, ("run", lambda r: str(r.run))]
     marks = {"not trustworthy": "doubt", "failed": "bad", "interrupted": "doubt"}
     return Table(
@@ -211,7 +202,7 @@ def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], d
 
 
 def runs_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
-    """Show one row per run of a collective. Columns without information are left out, to fit 80 characters."""
+    """Drop columns without information, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
     columns.append(("median\nµs", lambda r: us(r.typical_step_ns)))
@@ -236,7 +227,6 @@ def _bandwidth(run: Run) -> str:
 
 
 def groups_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
-    """Show one row per run and group of flows, with its goodput."""
     rows = [(run, name, group) for run in runs for name, group in run.groups.items()]
     world = world_words(runs)
     columns: list[Column] = [("transport", lambda g: "\n".join([g[0].transport, *world(g[0])]))]
@@ -255,15 +245,12 @@ def groups_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
 
 
 def packets_table(runs: Sequence[Run], on: str = "") -> Table:
-    """Show one row per run of flows: packet counts of the network, and the verdict."""
     columns = _identity(runs)
     columns += [("RTOs", lambda r: str(r.timeouts.rto)), ("untrimmed\nlosses", lambda r: str(r.untrimmed_loss))]
     return _table_of_runs("Packets", columns + _health("wrong\nbytes"), runs, ("packets\nsent",), on)
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Show the goodput of each flow, a column per transport: Gb/s and share of the line."""
-
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
             flow = run.flows.get(name)
@@ -278,7 +265,6 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    """Show the watched last hops, one row per run and group: the worst queue of its ports, and counts over all of them."""
     rows = [(run, name, group) for run in runs for name, group in run.groups.items() if group.buffer_bytes is not None]
     columns = _identity(runs, _RUN)
     columns += [
@@ -300,8 +286,6 @@ def _pauses(run: Run) -> Pauses:
 
 
 def pauses_table(runs: Sequence[Run]) -> Table:
-    """Show one row per run whose switches pause senders: how many ports of each tier, how often, and for how much of the time."""
-
     def tier(key: str) -> Column:
         def cell(run: Run) -> str:
             of = _pauses(run).tiers[key]
@@ -325,13 +309,11 @@ def pauses_table(runs: Sequence[Run]) -> Table:
 
 
 def _reaction(run: Run) -> str:
-    """Write how long it took to stop a port's queue, on average and at most, and by when it must have been."""
     of = _pauses(run).reaction_ns
     return f"{of.mean / 1e3:.2f}, {of.longest / 1e3:.2f} ({of.effect / 1e3:.2f})" if of else "–"
 
 
 def _separation_lines(run: Run) -> list[str]:
-    """Write a line per separation: how a flow left the EVs that another flow uses."""
     lines = []
     for s in run.separations or ():
         departure = "never left them" if s.separated_rtts is None else f"left them within {s.separated_rtts:.0f} base RTTs"
@@ -344,12 +326,10 @@ def _separation_lines(run: Run) -> list[str]:
 
 
 def _since(value: float | None, fault: Failover) -> str:
-    """Write how long after a fault began something was, which may never have been."""
     return "–" if value is None else duration(value - fault.at_ns)
 
 
 def faults_table(runs: Sequence[Run], begins: Callable[[Run], float | None] = lambda run: None) -> Table:
-    """Show one row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
     rows = [(run, fault) for run in runs for fault in run.failovers]
 
     def what(row: tuple[Run, Failover]) -> str:
@@ -417,14 +397,12 @@ def _trust(runs: Sequence[Run]) -> Iterator[Block]:
 
 
 def _reasons(run: Run) -> list[tuple[str, str]]:
-    """List what is to be said of a run, each with its mark: why it ended early, why it is not trustworthy, notes, and broken books."""
     ended = [run.reason] if run.outcome != "done" and run.reason else []
     broken = [(f"a book does not balance: {line}", "bad") for line in run.broken]
     return [*((line, "doubt") for line in [*ended, *doubts(run), *run.notes]), *broken]
 
 
 def trust_table(runs: Sequence[Run]) -> Table:
-    """Show verdict and fidelity of each run, and why."""
     columns: list[Column] = [
         ("run", lambda r: str(r.run)),
         ("verdict", lambda r: str(r.verdict)),
@@ -440,7 +418,6 @@ def trust_table(runs: Sequence[Run]) -> Table:
 
 
 def books_line(runs: Sequence[Run]) -> str:
-    """Say how many runs keep the books that :mod:`scenarios.figures.invariants` knows; "" for results without them."""
     judged = [run for run in runs if run.outcome == "done"]
     kept = sum(not run.broken and run.packets.unexplained == 0 for run in judged)
     return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
@@ -453,7 +430,6 @@ def format_value(value: Any) -> str:
 
 
 def bound_and_seen(check: Check) -> tuple[str, str]:
-    """Write (expected, seen) of an entry of ``checks``; times with their unit."""
     expected, seen = str(check.expected), check.seen
     bound = _BOUND.match(expected)
     if check.unit != "ns" or bound is None or not isinstance(seen, (int, float)):
@@ -462,7 +438,7 @@ def bound_and_seen(check: Check) -> tuple[str, str]:
 
 
 def _mark_of(check: Check) -> tuple[str, str]:
-    """Return word and mark of a check; one that does not hold, but is unusual, leaves the verdict as it is."""
+    """A check that does not hold, but is unusual, leaves the verdict as it is."""
     return _UNUSUAL if check.ok is False and check.unusual else _CHECKS[check.ok]
 
 
@@ -472,7 +448,6 @@ def _checks(checks: Sequence[Check]) -> list[Block]:
 
 
 def checks_table(checks: Sequence[Check]) -> Table:
-    """Show a row per check and run."""
     columns: list[Column] = [
         ("", lambda c: _mark_of(c)[0].strip().replace("-", "–")),
         ("check", lambda c: str(c.name)),
@@ -484,13 +459,12 @@ def checks_table(checks: Sequence[Check]) -> Table:
 
 
 def failed_lines(checks: Sequence[Check]) -> list[Cell]:
-    """Write a line per check that does not hold and run."""
     failed = [(check, *bound_and_seen(check)) for check in checks if check.ok is False]
     return [[_mark_of(check), (f" {check.name}: expected {bound}, seen {seen}", "")] for check, bound, seen in failed]
 
 
 def check_lines(checks: Sequence[Check]) -> list[Cell]:
-    """Write first a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
+    """Return a line per failed check and run; then one per check, with the number of runs for which it holds or does not apply."""
     lines = failed_lines(checks)
     by_name: dict[str, list[Check]] = {}
     for check in checks:
@@ -508,13 +482,11 @@ def check_lines(checks: Sequence[Check]) -> list[Cell]:
 
 
 def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
-    """Return the mark of a check, with the number of its runs if it is on several."""
     word, mark = _CHECKS[ok]
     return (f"{word.strip():2} {n}/{of}" if of > 1 else word), mark
 
 
 def _range(checks: Sequence[Check]) -> str:
-    """Write the seen values, from the least to the largest."""
     numbers = all(isinstance(check.seen, (int, float)) for check in checks)
     ordered = sorted(checks, key=lambda check: float(check.seen)) if numbers else checks
     values = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
@@ -522,13 +494,11 @@ def _range(checks: Sequence[Check]) -> str:
 
 
 def doubts(run: Run) -> list[str]:
-    """List the reasons why a run is not trustworthy, each with its class (invalid or doubtful)."""
     classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in getattr(run.fidelity, word)}
     return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run.distrust]
 
 
 def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -> Iterator[str]:
-    """Write notes on what makes the baselines faster or slower here than in a real network."""
     if any(r.kind == "roce" and not fabrics[r.fabric].pfc_bytes for r in runs):
         yield NOTE
     yield from _illustrations(runs)
@@ -561,8 +531,7 @@ def _illustrations(runs: Sequence[Run]) -> list[str]:
 
 
 def show(console: Console, summary: Summary, directory: Path, everything: bool = False) -> None:
-    """Print what the terminal shows at the end of a run: the answer, one table or ``everything``, what speaks against the run, and where
-    data, plots and pages are."""
+    """Print the answer, one table or ``everything``, what speaks against the run, and where the files are."""
     found = {section.key: section.blocks for section in sections(summary, {}, lambda run: None)}
     blocks = [block for key in IN_TERMINAL for block in found.get(key, ())] if everything else [*one_table(found), *against(summary)]
     for block in [*answer(summary), *blocks, Words(verdict(summary), "")]:
@@ -579,7 +548,7 @@ def show(console: Console, summary: Summary, directory: Path, everything: bool =
 
 
 def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
-    """Choose the most telling table of the sections: of the cost, unless each setting has one; else of jobs, or of what runs reached."""
+    """Choose the cost, unless each setting has one; else jobs, or what runs reached."""
     for key in ("cost", "jobs", "runs"):
         tables = [block for block in found.get(key, ()) if isinstance(block, Table) and block.on != PAGE]
         if tables and (key != "cost" or len(tables) == 1):
@@ -588,7 +557,6 @@ def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
 
 
 def against(summary: Summary) -> list[Block]:
-    """List the checks that do not hold, why runs ended early or are not trustworthy, books that do not balance, and notes, each once."""
     lines = failed_lines(summary.checks)
     lines += [[(f"{run.run}: {reason}", mark)] for run in summary.runs for reason, mark in _reasons(run) if reason not in run.notes]
     notes = {note: run.run for run in reversed(summary.runs) for note in run.notes}

@@ -1,9 +1,8 @@
-"""Makes inputs for other simulators, from a run: the traffic and one plane for htsim; network, system and workload for ASTRA-sim's
-analytical backend.
+"""Makes inputs for other simulators: traffic and one plane for htsim; network, system and workload for ASTRA-sim's analytical backend.
 
 Formats and limits are those that their programs read. htsim: uet-htsim (40ccb05), sim/datacenter/connection_matrix.cpp,
 fat_tree_topology.cpp and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (518bd51): astra-sim/system/Sys.cc; astra-network-analytical
-(599a047), congestion_unaware/basic-topology and common/NetworkFunction.cpp. Nothing of either is needed here.
+(599a047), congestion_unaware/basic-topology and common/NetworkFunction.cpp.
 """
 
 from __future__ import annotations
@@ -25,18 +24,14 @@ from topologies.theory import bus_factor, collective_step_ns
 from topologies.timing import fill_ns
 from topologies.units import NS
 
-Stage = list[tuple[int, int, int]]
-"""Transfers at a time: (sender, receiver, bytes)."""
-MOST_DOWN, MOST_PORTS = 96, 128
-"""The most downlinks of a T0, and ports of a switch, that htsim_uec allows."""
-MOST_BYTES = (1 << 31) - 1
-"""The most bytes of a connection: htsim reads an int."""
+Stage = list[tuple[int, int, int]]  # simultaneous transfers: (sender, receiver, bytes)
+MOST_DOWN, MOST_PORTS = 96, 128  # downlinks of a T0, and ports of a switch, that htsim_uec allows
+MOST_BYTES = (1 << 31) - 1  # htsim reads an int.
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A plane as htsim's two-tier fat tree: speeds in Gb/s, delays in ns of the network. Hosts and T0s that the fabric does not have fill
-    it up to what htsim takes; they have no traffic."""
+    """A plane as htsim's two-tier fat tree: Gb/s, and ns of the network. Idle hosts and T0s fill it up to what htsim takes."""
 
     t0s: int
     t1s: int
@@ -56,11 +51,11 @@ class Tree:
 
 
 def tree(fabric: Fabric) -> Tree:
-    """Find the smallest tree that htsim takes and that has all links of a plane.
+    """Find the smallest tree that htsim takes and that has all links of a plane. Raises :class:`UserError`.
 
     htsim asks for whole numbers (FatTreeTopologyCfg::set_custom_params): hosts of a T0 / T1s is the oversubscription, rounded down; nodes x
     NIC speed / (T1s x fabric speed x oversubscription) is a T1's radix. It joins each T0 to each T1 whatever that radix is. Without T1s a
-    T1 stands idle. Raises :class:`UserError`.
+    T1 stands idle.
     """
     if fabric.sites > 1:
         raise UserError(f"fabric {fabric.name} has two sites: htsim's fat trees are one place")
@@ -86,8 +81,7 @@ def _gbps(fabric: Fabric, name: str) -> int:
 
 
 def topology(fabric: Fabric) -> str:
-    """Write one plane as htsim's two-tier fat tree. A path has our delay, under one T0 and across T1s: nearly all of it is in the hosts'
-    links, as the others must have some. Raises :class:`UserError` as :func:`tree`."""
+    """A path has our delay: nearly all of it is in the hosts' links, as the others must have some. Raises :class:`UserError`."""
     it = tree(fabric)
     load = Fraction(fabric.hosts_per_t0 * it.nic_gbps, it.t1s * it.fabric_gbps)
     notes = [f"one plane of {fabric.name}: htsim_uec -topo FILE.topo -tm FILE.cm -linkspeed {it.nic_gbps * 1000} -end 10000000"]
@@ -111,9 +105,8 @@ def topology(fabric: Fabric) -> str:
 
 
 def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
-    """Write a collective of ``size`` bytes ("size" as nccl-tests has it) as transfers between hosts, in rank order. Within a stage all send
-    at once; between two, each rank waits for what it receives. Raises :class:`UserError` on others than those of
-    :mod:`topologies.theory`."""
+    """Return a collective's transfers, ``size`` as nccl-tests has it. Within a stage all send at once; between two, each rank waits for
+    what it receives. Raises :class:`UserError` for other collectives than theory's."""
     n = len(hosts)
     ring = [(host, hosts[(rank + 1) % n], max(1, size // n)) for rank, host in enumerate(hosts)]
     if collective == "ring-allreduce":
@@ -136,9 +129,9 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
 
 
 def matrix(record: Record, summary: Entry, fabric: Fabric) -> str:
-    """Write htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run.
-    Every plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
-    nothing. Raises :class:`UserError`."""
+    """Write htsim's connection matrix of one plane: one step, or the flows with their bytes in the run; every plane carries an equal
+    part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger nothing. Raises
+    :class:`UserError`."""
     part, it = fabric.planes, tree(fabric)
     lines, triggers = list[str](), list[str]()
 
@@ -170,12 +163,12 @@ def matrix(record: Record, summary: Entry, fabric: Fabric) -> str:
 
 
 COMM_TYPES = {"ring-allreduce": 0, "tree-allreduce": 0, "all-gather": 2, "reduce-scatter": 7}
-"""Collectives whose ranks send to one other at a time, as ASTRA-sim's do in its analytical backend, and Chakra's number of each."""
+"""Collectives whose ranks send to one other at a time, as ASTRA-sim's analytical backend does, and Chakra's numbers."""
 
 
 def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
-    """Return (state, ASTRA-sim's network configuration) for each fault state of a collective's run, such that the backend's own step takes
-    as long as the run's. States: "whole", "broken", and, from the second one on, "broken-2". Raises :class:`UserError` for other runs.
+    """Yield (state, ASTRA-sim's network configuration) for each fault state of a collective's run, such that the backend's step takes as
+    long as the run's. States: "whole", "broken", "broken-2" and so on. Raises :class:`UserError` for other runs.
 
     ASTRA-sim takes 2 x latency + bytes / bandwidth for each of K stages: a message passes its one switch by two links, and a GB has 2^30
     bytes. A run's step of T has K stages of S slices. Where a slice takes t and its way L, T is either K S t + L (ranks send without pause)
@@ -210,8 +203,8 @@ def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
 
 
 def _states(run: Run) -> list[tuple[bool, float]]:
-    """Return (whether something was broken, ns of a step) for each capacity that theory leaves: the median of the steps within such
-    stretches, or without one what the rate means; the median of all steps in a run too short for stretches."""
+    """Return (whether something was broken, ns of a step) per capacity that theory leaves: the median of steps in such stretches, else what
+    the rate means. A run too short for stretches has the median of all steps."""
     failures, left = Failures(run), theory_of(run)
     times = run.step_times
     steps = run.whole_steps.groupby("step")
@@ -231,14 +224,14 @@ def _states(run: Run) -> list[tuple[bool, float]]:
 
 
 def _way_ns(fabric: Fabric, src: int, dst: int, payload: float) -> float:
-    """Compute the time from a message's last bit on its host's port to its arrival, ns."""
+    """Return the time from a message's last bit on its host's port to its arrival, ns."""
     far = fabric.long_haul_delay_ps / NS if fabric.is_far(src, dst) else 0
     return far + fill_ns(fabric, fabric.t0_of(src) == fabric.t0_of(dst), max(1, min(fabric.mtu, int(payload))))
 
 
 def system(collective: str) -> str:
-    """Write ASTRA-sim's system configuration for one: its algorithm, one piece at a time, and no time of memory, which a step here has
-    within. Its event queue refuses an endpoint-delay of 0."""
+    """Write ASTRA-sim's system configuration: one piece at a time, and no time of memory, which a step here includes. Its event queue
+    refuses an endpoint-delay of 0."""
     way = ["halvingDoubling" if collective.startswith("tree") else "ring"]
     kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
     pieces = {"scheduling-policy": "LIFO", "active-chunks-per-dimension": 1, "preferred-dataset-splits": 1, "endpoint-delay": 1}
@@ -247,7 +240,7 @@ def system(collective: str) -> str:
 
 
 def workload(record: Record) -> bytes:
-    """Write a rank's Chakra trace (schema 0.0.4) of one step, the same for each rank."""
+    """Write a rank's Chakra trace (schema 0.0.4) of one step; it is the same for each rank."""
     kind, size = record.workload, record.message_bytes
     given = size // len(record.ranks) if kind == "all-gather" else size  # of an all-gather what one rank gives
     name, number, is_cpu, kind_of, bytes_of = 1, 1, 27, 9, 9  # fields of an attribute: its name, and bool_val or int64_val
@@ -264,7 +257,6 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, value: int | bytes) -> bytes:
-    """Write a protobuf field: a varint, or bytes with their length."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     return _varint(number << 3 | 2) + _varint(len(value)) + value

@@ -1,4 +1,4 @@
-"""Bare senders, in C and without any protocol: what the fabric itself costs. The yardstick for the engine, and for a ring."""
+"""Bare senders, in C and without any protocol: what the fabric itself costs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from topologies.paths import path_evs
 
 
 def cpu_us() -> float:
-    """Read the CPU time that this machine has spent since boot on anything of its own, us, without what a hypervisor gave to others."""
+    """CPU time since boot, us, without what a hypervisor gave to others."""
     cpu = read_cpu()
     return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap_ns: int = 0) -> dict[str, float]:
-    """Send full-size frames from every host of ``peer_of`` to its peer, over every EV in turn, from a process per host. Returns frames/s
-    that arrived, and the CPU time that the machine took for each that was sent, switches included. ``wall_gap_ns``: a host sends one frame
-    every so many ns, and sleeps in between; 0: as fast as it can, in batches."""
+    """Send full-size frames from every host of ``peer_of`` to its peer, over every EV in turn, from a process per host. ``wall_gap_ns``:
+    each host sends a frame at this interval and sleeps in between; 0: as fast as it can, in batches. Returns frames/s that arrived, and the
+    machine's CPU time for each sent, switches included."""
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise UserError("the benchmark's bare sender needs a C compiler: apt-get install gcc")
@@ -56,7 +56,6 @@ def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap
 
 
 def frames(fabric: Fabric, host: int, peer: int) -> bytes:
-    """Make a frame for every EV between two hosts; frame k leaves by plane k mod planes."""
     me, you = inner_address(host), inner_address(peer)
     evs = sorted(path_evs(fabric, host, peer), key=lambda e: (e & 0xFFFF, e >> 16))
     after = fabric.frame_bytes - headers.HEAD

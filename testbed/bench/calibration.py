@@ -1,9 +1,5 @@
-"""Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched.
-
-Kept in one file per machine. It is measured again when it is a day old, or ten minutes if others kept the cores busy meanwhile, or was made
-with another version of the project, another kernel, processor, number of cores or CPU quota. docs/why/time.md explains what follows from
-it.
-"""
+"""Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched
+(docs/why/time.md)."""
 
 from __future__ import annotations
 
@@ -21,21 +17,18 @@ from testbed.machine.quota import quota_cores
 
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
-"""The environment variable that names another file."""
 MAX_AGE_S, MAX_AGE_BUSY_S = 86_400, 600
-"""A calibration is kept for the first time, s, and for the second where others took more than :data:`BUSY_CORES`: the cost of a packet
-while cores and caches are shared, up to four times as much [measured], must not stretch the time of a day's runs [ours]."""
+"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. While cores are shared a packet costs
+up to four times as much [measured], which must not stretch the time of a day's runs."""
 BUSY_CORES = 0.5
 ROUNDS, SECONDS = 1, 3.0
-"""Rings that are measured, and the least length of each, s. A shorter ring costs up to half as much again a packet: its inputs are drawn
-once [measured]."""
+"""Rings that are measured, and the least length of each, s. A shorter ring costs up to half as much again a packet [measured]."""
 LOOKS, LOOK_S = 3, 0.4
-"""Number and length, s, of looks at others' use of the cores; a moment's burst does not count."""
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A measured cost. ``cpu_us`` is the CPU time of the whole machine per data packet placed, in a ring on `demo`, ``measured_s`` the time
-    of the measurement since the epoch, ``others_cores`` the cores that others took just before."""
+    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`; ``measured_s``: since the epoch;
+    ``others_cores``: cores that others took just before."""
 
     cpu_us: float
     measured_s: float
@@ -44,8 +37,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def calibration(progress: Callable[[str, float], None], renew: bool = False) -> Calibration:
-    """Return the kept calibration, or measure it. Needs the sandbox where it measures. The caller keeps the machine free of other work of
-    ours."""
+    """Return the kept calibration, or measure it in the sandbox. The caller keeps the machine free of our other work."""
     kept = None if renew else read()
     if kept is not None:
         return kept
@@ -68,7 +60,6 @@ def calibration(progress: Callable[[str, float], None], renew: bool = False) -> 
 
 
 def read() -> Calibration | None:
-    """Return the kept calibration if it still holds."""
     try:
         kept = msgspec.json.decode(file().read_bytes(), type=Calibration)
     except (OSError, msgspec.MsgspecError):
@@ -77,7 +68,6 @@ def read() -> Calibration | None:
 
 
 def keeps_s(made: Calibration) -> int:
-    """Return how long a calibration holds, s."""
     return MAX_AGE_S if made.others_cores <= BUSY_CORES else MAX_AGE_BUSY_S
 
 
@@ -86,7 +76,6 @@ def file() -> Path:
 
 
 def machine() -> dict[str, str | int]:
-    """Describe what the figure holds for. The version of the project is that of the files that do the work."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
     import agents.process.loop  # compiled, or source: it costs accordingly
@@ -97,7 +86,6 @@ def machine() -> dict[str, str | int]:
 
 
 def others_cores() -> float:
-    """Count the cores that are busy at this moment, while nothing of ours runs, stolen time included."""
     seen = []
     for _ in range(LOOKS):
         before = time.monotonic(), _busy_us()

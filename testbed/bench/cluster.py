@@ -1,5 +1,4 @@
-"""Measures what a data packet costs on a whole fabric: ring all-reduces on all hosts of ``demo``, with agents and controller as in any
-run."""
+"""Measures what a data packet costs on a whole fabric: ring all-reduces on all hosts of ``demo``, with agents and controller."""
 
 from __future__ import annotations
 
@@ -28,13 +27,10 @@ RING = "ring-allreduce"
 MESSAGE = 1280 << 10
 SLICES = 8
 CORES = 2
-"""The fabrics' usual dilations are chosen for this number of cores."""
 SLOW = 4.0
-"""A machine that is so many times slower than an ordinary one runs the ring as many times slower [ours]."""
 
 
 def memory_bytes(pid: int) -> int:
-    """Read a process's memory, with its share of what it has in common with others (Pss of proc_pid_smaps(5))."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -42,8 +38,8 @@ def memory_bytes(pid: int) -> int:
 
 
 def ring_cluster() -> Cluster:
-    """Make a cluster of `demo`, slower where the machine is slow or a CPU quota leaves little of it: otherwise only lateness and its
-    retransmissions would be measured, if the ring ended at all."""
+    """The cluster is slower where the machine is slow or a CPU quota leaves little of it: otherwise only lateness and its retransmissions
+    would be measured."""
     slower = slowness() * max(1.0, CORES / usable_cores())
     return Cluster(load_fabric("demo"), dilation=usual_dilation("demo") * (slower if slower >= SLOW else 1.0))
 
@@ -58,7 +54,6 @@ class Cost(TypedDict):
 
 
 def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> Cost:
-    """Measure the medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
     rings: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, ring_cluster() as cluster, kept_awake():
         fabric, clock = cluster.fabric, cluster.clock
@@ -101,8 +96,8 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
 
 
 def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> float:
-    """Measure what the same fabric costs a bare sender per host that sends at line rate to its neighbour in the ring, each frame when it is
-    due: the median of ``rounds``, us of the machine's CPU time per frame. Nobody receives or acknowledges."""
+    """A bare sender per host sends at line rate to its neighbour in the ring, each frame when it is due. Returns the median of ``rounds``,
+    us of the machine's CPU time per frame."""
     costs = []
     with ring_cluster() as cluster, kept_awake():
         fabric = cluster.fabric

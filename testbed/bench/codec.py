@@ -15,12 +15,11 @@ from topologies.units import NS
 
 MESSAGE = 1 << 22
 TURN = 40 * NS
-"""Time between two turns of an engine, by its own clock."""
 
 
 def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool | int | float]:
-    """Measure packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed.
-    ``foreign``: both memories are reached by system calls, as a program's is (agents.verbs.memory)."""
+    """Packets/s of a transfer between two engines in memory: built, checked (iCRC), placed and SACKed. ``foreign``: memories are reached by
+    system calls, as a program's are (agents.verbs.memory)."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
     options = {"congestion": "fixed", "window_bdp": 20.0}
@@ -57,12 +56,10 @@ def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool |
 
 
 def process_memory(fd: int, memory: bytearray) -> ProcessMemory:
-    """Return memory of this process as that of another: ``fd`` is its /proc/self/mem."""
     return ProcessMemory(fd, ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory))
 
 
 def carry(now: int, sender: Endpoint, receiver: Endpoint) -> int:
-    """Hand over everything that the sender may send now; returns the number of frames."""
     sender.timer(now)
     frames: list[tuple[int, bytes]] = []
     port = sender.transmit(now)

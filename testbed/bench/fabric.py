@@ -22,14 +22,14 @@ from topologies.fabrics import usual_dilation
 from topologies.units import US
 
 BENCH, DILATION = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, delay_ps=20 * US), 100.0
-"""A fabric with rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At its
-default delay a wake-up would be longer than a base RTT, and no window could be filled."""
+"""Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At the default delay a
+wake-up would be longer than a base RTT, and no window could be filled."""
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, float]:
-    """Send a one-way stream of WRITEs of ``size`` bytes, ``posted`` at a time, from h0 to h1 under a congestion control. Returns data
-    packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end."""
+    """Returns data packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end, with ``posted`` WRITEs of ``size`` bytes under way
+    from h0 to h1."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
         config = {
@@ -68,7 +68,7 @@ def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 2
 
 
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, object]]:
-    """Compare a ``bare`` sender and the ``engine``, under NSCC and with a fixed window, in turns on one fabric: medians, ratios of them,
+    """A ``bare`` sender and the ``engine``, under NSCC and with a fixed window, take turns on one fabric. Returns medians, their ratios,
     every round."""
     measurements: list[dict[str, dict[str, float]]] = []
     with Cluster(BENCH, dilation=DILATION, controller=False) as cluster:
@@ -91,8 +91,8 @@ def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[s
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, object]]:
-    """Measure the seconds from nothing to a fabric whose every link carries packets, controller included (``up_s``); from there until an
-    agent of every host answers (``agents_s``); and back until the kernel has removed all of it (``down_s``)."""
+    """Measures seconds: ``up_s`` until every link of a fabric carries packets, ``agents_s`` from there until an agent of every host
+    answers, ``down_s`` until the kernel has removed all."""
     rows = []
     for n, name in enumerate(names):
         fabric, dilation = load_fabric(name), usual_dilation(name)

@@ -16,12 +16,9 @@ from topologies.units import S
 
 MESSAGE = 256 << 10
 LARGE, PROCESSES = "pod64", 2
-"""The large fabric, and the number of processes that share it."""
 
 
 class Rates(TypedDict):
-    """``slowdown``: seconds that one of the network takes."""
-
     fabric: str
     processes: int
     hops: int
@@ -30,7 +27,6 @@ class Rates(TypedDict):
 
 
 def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> Rates:
-    """Measure MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes."""
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2
@@ -54,6 +50,5 @@ def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) ->
 
 
 def shared_rates(seconds: float = 1.0) -> dict[str, object]:
-    """Measure as :func:`simulated_rates` on a large fabric in one process and in several. ``speedup``: that of several."""
     alone, shared = (simulated_rates(seconds, LARGE, split) for split in (1, PROCESSES))
     return {**shared, "alone": alone, "speedup": shared["packet_hops_per_second"] / alone["packet_hops_per_second"]}

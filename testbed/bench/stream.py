@@ -1,6 +1,6 @@
-"""One end of a one-way stream of WRITEs, run in a host's namespace by the benchmark: ``python -m testbed.bench.stream CONFIG``.
+"""One end of a one-way stream of WRITEs, run in a host's namespace: ``python -m testbed.bench.stream CONFIG``.
 
-Talks to the benchmark in JSON lines: writes its queue pair, reads the peer's, runs, writes what it did. The sender stops by itself.
+In JSON lines it writes its queue pair, reads the peer's, runs, and writes what it did. The sender stops by itself.
 """
 
 from __future__ import annotations

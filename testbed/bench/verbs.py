@@ -18,12 +18,10 @@ from testbed.machine.slowness import patient
 from testbed.verbs.build import library
 
 SHAPES = {"8 B": (8, 128), "64 KiB": (64 << 10, 32)}
-"""Bytes of a WRITE, and how many are on their way at a time."""
 FIXED = {**ENGINE_OPTIONS, "congestion": "fixed"}
 
 
 def program_stream(cluster: Cluster, program: Path, seconds: float, size: int, depth: int) -> dict[str, float]:
-    """Send a one-way stream of WRITEs from h0 to h1 by a program on each; returns WRITEs/s, and us of CPU time a WRITE by part."""
     pids = {name: pid for name, pid in cluster.processes().items() if name in ("h0", "h1")}
 
     def agents_us() -> dict[str, float]:
@@ -52,8 +50,8 @@ def program_stream(cluster: Cluster, program: Path, seconds: float, size: int, d
 
 
 def verbs_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, object]:
-    """Measure the medians of ``rounds`` by the size of a WRITE: the ``engine`` alone and ``verbs``, in turns on one fabric, and what verbs
-    take ``on_top``, us of CPU time a WRITE from post to wire: all of the program, and of its agent what is more than the engine alone."""
+    """Medians of ``rounds`` by the size of a WRITE, ``engine`` and ``verbs`` in turns on one fabric. ``on_top`` is what verbs take, us of
+    CPU time a WRITE from post to wire: all of the program, and of its agent what is more than the engine alone."""
     found: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {name: [] for name in SHAPES}
     with (
         tempfile.TemporaryDirectory(dir=sandbox.RUN_DIR) as scratch,

@@ -16,8 +16,6 @@ VERBS = ("peer", "send", "expect", "never", "wait", "post", "port", "completion"
 
 @dataclass(frozen=True)
 class Step:
-    """One line: its verb, its plain words, its KEY=VALUE words, and where it stands."""
-
     verb: str
     words: tuple[str, ...]
     keys: dict[str, str]
@@ -27,8 +25,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """One case. ``name`` is FILE/CASE; ``source`` says which section of docs/why/protocol.md it holds the target to."""
-
     name: str
     title: str
     source: str
@@ -36,7 +32,6 @@ class Case:
 
 
 def read(file: Path) -> Iterator[Case]:
-    """Read the cases of a file. Raises :class:`UserError` with the line that is wrong."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
@@ -69,7 +64,7 @@ def read(file: Path) -> Iterator[Case]:
 
 
 def every(files: list[Path]) -> list[Case]:
-    """Read the cases of some files, or of all that are shipped. Raises :class:`UserError`; a name that occurs twice is wrong, too."""
+    """Reads the cases of some files, or of all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
     cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
     names = [case.name for case in cases]
     for name in names:

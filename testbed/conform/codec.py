@@ -1,4 +1,4 @@
-"""Builds and reads MRC frames by the tables of layouts.py, with no line of the engine's: the judge's own codec, for any field at will."""
+"""Builds and reads MRC frames by the tables of layouts.py, without the engine's code: the judge's own codec, for any field at will."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, size
 
 INNER, UDP, BTH = 54, 94, 102
-"""Offsets of headers in a frame: behind Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
+"""Offsets behind Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
 ICRC = 4
 KINDS = {
     **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"), 0xD1: "ack", 0xD8: "request", 0xD9: "response", 0xDC: "sack",
@@ -18,19 +18,17 @@ KINDS = {
 }  # fmt: skip
 """Opcode -> the word for its packet in a case."""
 OPCODES = {kind: opcode for opcode, kind in reversed(KINDS.items())}
-"""Kind of a packet -> its first opcode."""
 TRIMMED = (18, 20)
-"""DSCP of packets that a switch has trimmed."""
 
 
 def fields_of(opcode: int) -> Iterable[Bits]:
-    """Yield every field from the BTH on; an opcode that MRC does not have is laid out as a WRITE."""
+    """An unknown opcode is laid out as a WRITE."""
     for header in ("BTH", *AFTER_BTH.get(opcode, AFTER_BTH[0xCA])):
         yield from HEADERS[header]
 
 
 def icrc(frame: bytes) -> bytes:
-    """Compute the invariant CRC of a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
+    """Computes it for a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
     masked = bytearray(frame[INNER:])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"
@@ -42,9 +40,9 @@ def icrc(frame: bytes) -> bytes:
 
 @dataclass
 class Frame:
-    """A frame as read. ``outer`` and ``inner``: addresses, source and destination. ``values``: every field by its key, ``payload`` (bytes
-    without padding), ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether it is right) and ``lengths`` (whether those of
-    both IPv6 headers and UDP fit the frame). ``sets``: numbers that follow from several fields."""
+    """``outer`` and ``inner``: addresses, source and destination. ``values``: every field by its key, ``payload`` (bytes without padding),
+    ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether it is right) and ``lengths`` (whether those of both IPv6 headers
+    and UDP fit the frame). ``sets``: numbers that follow from several fields."""
 
     kind: str
     name: str
@@ -55,8 +53,8 @@ class Frame:
 
 
 def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b"") -> bytes:
-    """Build a frame. ``outer`` and ``inner``: source and destination address in a row. ``given`` may hold ``opcode``, ``ev``, ``dscp``,
-    ``ecn``, ``udp_port``, and any field by its key; fields that are not given are as usual."""
+    """``outer`` and ``inner``: source and destination address in a row. ``given`` may hold ``opcode``, ``ev``, ``dscp``, ``ecn``,
+    ``udp_port``, and any field by its key; the others are as usual."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):
@@ -78,7 +76,7 @@ def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payl
 
 
 def parse(frame: bytes) -> Frame:
-    """Read a frame. Raises ValueError for any other than MRC's."""
+    """Raises ValueError for frames that are not MRC's."""
     if len(frame) < BTH + 12 + ICRC or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[60] != 17:
         raise ValueError(f"{len(frame)} bytes that are not IPv6 in IPv6 with UDP and a BTH")
     opcode = frame[BTH]
@@ -114,7 +112,6 @@ def parse(frame: bytes) -> Frame:
 
 
 def shown(frame: Frame) -> dict[str, str]:
-    """Write a parsed frame's fields for people, without addresses and usual values."""
     d = frame.values
     rows = {"packet": frame.name, "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
     usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}

@@ -1,6 +1,6 @@
 """Layouts on the wire, as data: every header's fields, and the values that have names. docs/why/protocol.md, section 4, is made from it.
 
-Nothing here comes from the engine, so that the judge does not share a mistake of the engine; tests compare the two.
+Nothing here comes from the engine, so that the judge does not share its mistakes; tests compare the two.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bits:
-    """A field: its width in bits, what it is, its name, its default, and whether it is a two's complement."""
-
     width: int
     text: str
     key: str = ""
@@ -126,7 +124,6 @@ PACKETS = {
     0xDD: "NACK",
     0xDE: "Reliability Probe",
 }
-"""Opcodes."""
 AFTER_BTH: dict[int, tuple[str, ...]] = {
     **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xCA), ("METH", "TSETH", "RETH")),
     **dict.fromkeys((0xC9, 0xCB), ("METH", "TSETH", "RETH", "Imm")),
@@ -137,7 +134,6 @@ AFTER_BTH: dict[int, tuple[str, ...]] = {
     0xDD: ("NETH",),
     0xDE: ("PETH",),
 }
-"""The headers after the BTH, by opcode."""
 SYNDROMES = {
     0x1F: "fine",
     0x61: "invalid request: MSN, RQMSN, opcode or length out of place",
@@ -153,7 +149,7 @@ REASONS = {
     0x0B: ("PSN_OOR_WINDOW", True),
     0x19: ("UNEXP_EVENT", True),
 }
-"""Number of a NACK's reason -> its name, and whether it is ever sent."""
+"""A NACK's reason -> its name, and whether it is ever sent."""
 CLASSES = {  # by DSCP value: the class's name, and who is in it
     48: ("CONTROL", "SACK, NACK, ACK, endpoint operations; the high class of every port, never trimmed"),
     10: ("TRIMMABLE", "data and Reliability Probes that a switch may trim"),

@@ -1,6 +1,6 @@
 """Plays a case: sends its frames, waits for those that must come, and looks for those that must not. Imports nothing of the engine.
 
-The judge is the target's peer: host, queue pair, memory of its own. PSNs in a case count from the sender's first one, times are base RTTs.
+The judge is the target's peer. PSNs in a case count from the sender's first one, times are base RTTs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,15 @@ from topologies.addressing import HOST_MAC, ev, inner_address, path_address, shi
 from topologies.paths import path_evs
 
 WITHIN = 2.0
-"""An answer must come within this time, in base RTTs, if the case does not set another [ours]."""
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
-"""Bytes that a switch leaves of a trimmed packet (docs/why/dataplane.md)."""
 NAMES = (
     {name.lower(): value for value, (name, _) in CLASSES.items()}
     | {name.lower(): value for value, (name, _) in REASONS.items()}
     | {text.split(":")[0].replace(" ", "-"): value for value, text in SYNDROMES.items()}
     | {name.lower().replace(" ", "-"): value for value, name in PACKETS.items()}
 )
-"""Words that stand for numbers in a case."""
 ALIASES = {"a": "ackreq"}
 
 
@@ -39,7 +36,7 @@ class Unsupported(Exception):
 
 
 class Target(Protocol):
-    """An endpoint with one queue pair, whose peer the judge plays. ``way_rtts``: base RTTs that frames take there and back."""
+    """An endpoint with one queue pair. ``way_rtts``: base RTTs that frames take there and back."""
 
     way_rtts: float
 
@@ -65,8 +62,6 @@ class Target(Protocol):
 
 
 class Failed(Exception):
-    """The target did what a case forbids, or did not what it asks. ``got``: the nearest frames that came."""
-
     def __init__(self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.got, self.wanted = list(got), dict(wanted or {})
@@ -74,27 +69,21 @@ class Failed(Exception):
 
 @dataclass
 class Outcome:
-    """The result of a case: ``pass``, ``fail`` or ``unsupported``, and why in a line; ``sides`` compares fields."""
-
     case: Case
     verdict: str
     why: str = ""
     sides: list[tuple[str, str, str]] = field(default_factory=list)
-    """(field, asked, came)."""
 
 
 def pattern(at: int, length: int) -> bytes:
-    """Return the bytes that a WRITE puts into the target's memory, by offset."""
     return bytes((7 * i + 13) % 251 for i in range(at, at + length))
 
 
 def _delta(psn: int, base: int) -> int:
-    """Count a PSN from ``base``, as a signed 24-bit difference."""
     return ((psn - base + 0x800000) & MASK) - 0x800000
 
 
 def _numbers(text: str) -> set[int]:
-    """Read a list of numbers like 0,2-4."""
     found: set[int] = set()
     for part in text.split(","):
         low, _, high = part.partition("-") if not part.startswith("-") else (part, "", "")
@@ -103,8 +92,6 @@ def _numbers(text: str) -> set[int]:
 
 
 class Play:
-    """One case against one target."""
-
     def __init__(self, case: Case, target: Target, fabric: Fabric, base_rtt: int) -> None:
         self.case, self.target, self.fabric, self.base_rtt = case, target, fabric, base_rtt
         self.known: dict[str, Mapping[str, int]] = {"fabric": {"planes": fabric.planes, "mtu": fabric.mtu}}
@@ -139,7 +126,7 @@ class Play:
     # --- values ------------------------------------------------------------------------------------------------
 
     def value(self, text: str) -> int:
-        """Evaluate a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
+        """Evaluates a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
         if match := re.fullmatch(r"(\d+):(\d+)", text):
             return ev(int(match[1]), int(match[2]))
         total, sign = 0, 1
@@ -162,7 +149,6 @@ class Play:
     # --- the network -------------------------------------------------------------------------------------------
 
     def _pass(self, rtts: float, stop: Callable[[Frame], bool] | None = None) -> Frame | None:
-        """Let this time pass, or until a frame for which ``stop`` is true; returns that frame."""
         end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
         while True:
             came = self.target.until(end)
@@ -177,7 +163,7 @@ class Play:
                 return seen
 
     def _read(self, plane: int, raw: bytes) -> Frame:
-        """Read a frame, with PSNs counted from the first. A fault in any frame, whatever the case is about, fails the case."""
+        """An error in any frame, whatever the case is about, fails the case. PSNs count from the first."""
         try:
             frame = codec.parse(raw)
         except ValueError as error:
@@ -200,7 +186,6 @@ class Play:
         return frame
 
     def _hold_to_rules(self, frame: Frame) -> None:
-        """Hold a frame to what docs/why/protocol.md says of every packet."""
         d, kind = frame.values, frame.kind
         data = kind in ("write", "probe")
         first, again = (10, 14) if self.fabric.trimming else (12, 12)
@@ -233,7 +218,6 @@ class Play:
             raise Failed(f"a {frame.name} with a wrong {', '.join(found)}", [frame])
 
     def _frame(self, kind: str, given: dict[str, int], payload: bytes = b"") -> tuple[int, bytes]:
-        """Send a step's frame to the target, on its plane."""
         data = kind in ("write", "probe")
         where = given.setdefault("ev", self.evs[0])
         path = path_address(self.fabric, self.mine["host"], self.its["host"], where)
@@ -282,7 +266,6 @@ class Play:
             self.target.send(plane, frame)
 
     def _writes(self, given: dict[str, int]) -> bytes:
-        """Fill in the fields of a WRITE, packet ``k`` of a message of ``of`` packets, and return its payload."""
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
         imm = "imm" in given and k == of - 1
@@ -297,7 +280,6 @@ class Play:
         return pattern(offset, length)
 
     def _feedback(self, kind: str, given: dict[str, int], special: dict[str, str]) -> None:
-        """Fill in the fields of a packet about another one, ``to``."""
         to = self.known.get(special.get("to", "").removeprefix("$"), {})
         if to:
             given.setdefault("ev", to["ev"])
@@ -329,7 +311,6 @@ class Play:
             given.setdefault("op", to.get("op", 0))
 
     def _matches(self, step: Step, d: Frame) -> bool:
-        """Say whether a frame is the one that a step names: its kind, and every key."""
         return d.kind == step.words[0] and all(self._holds(key, text, d) for key, text in step.keys.items() if key not in ("within", "for"))
 
     def _holds(self, key: str, text: str, d: Frame) -> bool:
@@ -370,7 +351,7 @@ class Play:
         self.inbox.clear()
 
     def _post(self, step: Step) -> None:
-        """Do ``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
+        """``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
         numbers = {key: self.value(text) for key, text in step.keys.items()}
         keys: dict[str, int | list[int]] = {"id": self.writes + 1, **numbers}
         if step.words[0] == "write":
@@ -382,7 +363,7 @@ class Play:
         self.target.order("port", plane=self.value(step.words[0]), up=step.words[1] == "up")
 
     def _completion(self, step: Step) -> None:
-        """Check ``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``, for the next one, in order."""
+        """``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``."""
         end = self.target.now() + int(float(step.keys.get("within", WITHIN)) * self.base_rtt)
         while True:
             self.completed += self.target.order("completions") or []
@@ -404,7 +385,7 @@ class Play:
                 raise Failed(f"{key} is {came} and not {text}")
 
     def _memory(self, step: Step) -> None:
-        """Check ``memory AT LENGTH written|untouched``."""
+        """``memory AT LENGTH written|untouched``."""
         at, length = self.value(step.words[0]), self.value(step.words[1])
         came = bytes.fromhex(self.target.order("memory", at=at, length=length))
         wanted = pattern(at, length) if step.words[2] == "written" else b"\xa5" * length
@@ -416,7 +397,7 @@ class Play:
 
     def _auto(self, step: Step) -> None:
         """Answer every WRITE, probe and request from now on. ``drop``, ``trim``, ``mark``: PSNs whose first packet gets that; ``lose``:
-        PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
+        PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
     def _answer(self, frame: Frame) -> None:
@@ -470,7 +451,6 @@ class Play:
     # --- why ---------------------------------------------------------------------------------------------------
 
     def _sides(self, failed: Failed) -> list[tuple[str, str, str]]:
-        """Return (field, asked, came), for the frame that is nearest to what was asked."""
         if not failed.got:
             return []
         d = failed.got[0]

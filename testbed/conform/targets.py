@@ -1,7 +1,4 @@
-"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces.
-
-The judge knows none of them by more than :class:`testbed.conform.play.Target`.
-"""
+"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces."""
 
 from __future__ import annotations
 
@@ -23,11 +20,9 @@ from topologies.units import US
 
 ETH_P_ALL = 3
 ANSWER_S = 10.0
-"""A command that brings up a queue pair answers an order within this time [ours]."""
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
 """Words for how a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
-"""Bytes of the target's memory that may be written."""
 
 
 Row = tuple[int, int, str, str, int | None, int]
@@ -40,13 +35,10 @@ def rows(completions: Sequence[Any]) -> list[Row]:
 
 
 def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
-    """Write finished requests as the answer to an order has them."""
     return [dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True)) for row in finished]
 
 
 class Virtual:
-    """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/how/conform.md."""
-
     way_rtts = 0.0
 
     def __init__(self, endpoint: Any, peer: int) -> None:
@@ -99,8 +91,6 @@ class Virtual:
 
 
 class OurEngine:
-    """The engine of ``agents.mrc`` with the methods of docs/how/conform.md."""
-
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
         from agents.transport import NEVER
@@ -133,8 +123,8 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/how/conform.md has its
-    orders, lines of JSON."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair, and takes orders, lines of
+    JSON."""
 
     way_rtts = 1.0
 
@@ -181,7 +171,6 @@ class Wire:
         return self._ask(op, **keys)
 
     def _ask(self, op: str, **keys: Any) -> Any:
-        """Return the answer to an order. Raises :class:`Unsupported`, or :class:`UserError` if there is none."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({"op": op, **keys}) + "\n")
@@ -209,7 +198,7 @@ class Wire:
 
 
 def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
-    """Make ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    """``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")

@@ -1,8 +1,7 @@
-"""Launcher of the controller process: ``python -m testbed.controller --config FILE.json``.
+"""Launches the controller process: ``python -m testbed.controller --config FILE.json``.
 
-Prints ``ready PORT`` on stdout when all tables are programmed, verified, and the REST view answers. It gives up the rights that it does not
-need before it imports Ryu (confine.py). It dies with the process that started it (strictly: with the thread that did), ignores
-Ctrl-C, which is its owner's business, and writes one line to stderr when something is wrong (exit 2).
+Prints ``ready PORT`` on stdout when all tables are programmed, verified, and the REST view answers. It dies with the thread that started it
+and ignores Ctrl-C, which is its owner's business. When something is wrong it writes one line to stderr (exit 2).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def main() -> int:
 
 
 def _southbound(config: Config, doors: Doors) -> Southbound:
-    """Make the southbound that the configuration names, and import no other: Ryu's OpenFlow takes half a second."""
+    """Imports no other southbound: Ryu's OpenFlow takes half a second."""
     if doors.routes is None:
         from testbed.controller.southbound.openflow import OpenFlowSouthbound
 

@@ -1,8 +1,7 @@
 """Sends lists to the agents over their control sockets, and never waits for an agent.
 
-Two lists go out: the denylist (``deny``) and the links known to be down (``hint``). Each message is the complete list, so only the latest
-matters: an agent that has not answered the last message gets no other until it does, and then gets the latest list. So at most one message
-of a kind is under way per agent, which always fits its socket's buffer; a stopped agent delays nobody, and no timer is needed.
+Each message is the complete list, so only the latest matters. An agent gets the next message, with the latest list, once it has answered
+the last. So at most one message of a kind is under way per agent, which always fits its socket's buffer, and no timer is needed.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from testbed.controller.journal import Journal
 from testbed.machine.slowness import patient
 
 ARGUMENT = {"deny": "entries", "hint": "links"}
-"""The agents' requests (agents/process/host.py) -> the name of the list in each."""
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
 HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
-"""The first message to an agent: it says that this client wants no notifications. Nobody waits for the answer."""
+"""The first message: this client wants no notifications. Nobody waits for the answer."""
 CONNECT_S = 1.0
 ANSWER_S = 1.0
-"""An agent that has not answered by then counts as not reached [ours]; it still gets the latest list when it wakes."""
+"""A slower agent counts as not reached [ours]; it still gets the latest list when it wakes."""
 
 
 @dataclass(eq=False)
@@ -37,8 +35,6 @@ class Agent:
 
 @dataclass
 class Push:
-    """One list on its way to all agents."""
-
     number: int
     op: str
     values: list[str]
@@ -57,7 +53,6 @@ class AgentLinks:
         self._open: list[Push] = []
 
     def join(self, sockets: Mapping[str, str]) -> list[Agent]:
-        """Connect to agents, by name; agents that cannot be reached are journalled and left out."""
         joined = []
         for name, path in sockets.items():
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -75,14 +70,13 @@ class AgentLinks:
         return joined
 
     def leave(self) -> None:
-        """Forget all agents. A thread that waits on their sockets finds them closed."""
         self._close_pushes(self._open)
         for agent in self.agents:
             _hang_up(agent)
         self.agents, self._latest = [], {}
 
     def push(self, op: str, values: list[str], heard_ps: int) -> None:
-        """Send a list at once to every agent that owes no answer; the others get it after their answer to the previous message."""
+        """Agents that owe an answer get the list after that."""
         if not self.agents:
             return
         self._numbers += 1
@@ -97,7 +91,6 @@ class AgentLinks:
                 self._send(agent, op)
 
     def heard(self, agent: Agent) -> bool:
-        """Read an agent's messages; False when it has hung up."""
         for message in agent.lines.read():
             agent.ending = agent.ending or message.get("event") == "bye"
             number = message.get("id")
@@ -121,12 +114,10 @@ class AgentLinks:
         return not agent.lines.closed
 
     def expire(self, until_ps: int) -> None:
-        """Journal pushes that began by ``until_ps``: they have waited long enough for answers."""
         self._close_pushes([push for push in self._open if push.pushed_ps <= until_ps])
 
     @property
     def settled(self) -> bool:
-        """Whether every push has been answered, or given up."""
         return not self._open
 
     def _send(self, agent: Agent, op: str) -> None:
@@ -162,7 +153,7 @@ class AgentLinks:
 
 
 def _hang_up(agent: Agent) -> None:
-    """Shut the agent's socket down without closing it: a thread that waits on the socket wakes, reads its end, and drops it."""
+    """Shut the socket down without closing it: a thread that waits on it wakes, reads its end, and drops it."""
     agent.lines.closed = True
     try:
         agent.lines.sock.shutdown(socket.SHUT_RDWR)

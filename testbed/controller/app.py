@@ -1,8 +1,7 @@
-"""The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
+"""The Ryu application: static tables out, link events in.
 
-One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and :class:`EventLinkUp`; Ryu's event
-loop calls the handlers, which keep the failed-link map that the REST view shows, and report changes to the steering, which sends agents
-what the policy says. Other Ryu applications in the process may observe the same events.
+One green thread (``main``) reads port reports and raises :class:`EventLinkDown` and :class:`EventLinkUp`. Ryu's event loop calls the
+handlers, which keep the failed-link map and report changes to the steering.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class FabricController(RyuApp):
         self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
-        """Program the switches, print "ready", and listen until the end of the process. Raises UserError."""
+        """Prints "ready" when the switches are programmed, and listens for ever. Raises UserError."""
         tables.program(self.southbound, self.tables)
         now = self.now()
         for port, up in self.southbound.port_states().items():

@@ -1,4 +1,4 @@
-"""A client of the controller's REST API, for the command line, the prompt and the cluster. Knows nothing of Ryu."""
+"""A client of the controller's REST API. Knows nothing of Ryu."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from topologies.files import FileError, parse_json
 
 TIMEOUT_S = 5.0
 MOST = 64 << 20
-"""The longest answer that is read, in bytes [ours]: the links of the largest emulated fabric take less than one."""
+"""The most bytes of an answer [ours]: the links of the largest emulated fabric take less than one MiB."""
 MOST_LINE = 1 << 20
-"""The longest event that is read, in bytes [ours]."""
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
@@ -39,14 +38,13 @@ _PATH = msgspec.defstruct("Path", [
 PAGES: dict[str, Any] = {
     "links": list[_LINK], "paths": list[_PATH], "denylist": list[Denial], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
-"""First word of a page -> what readers use of it, which is checked; any JSON passes on other pages."""
+"""First word of a page -> what readers use of it, which is checked."""
 
 
 class ControllerClient:
-    """A client of one controller. ``url`` is the address that the prompt's `status` shows, like ``http://127.0.0.1:41607``. ``token`` is
-    the word that `mrcbed fabric denylist token` prints; nothing can be changed without it. An answer must come whole within the timeout.
-    All methods raise :class:`UserError`, one line, for an error of the controller, if nothing answers there, or if something else than a
-    controller answers."""
+    """A client of the controller at ``url``. Changes need ``token``, which `mrcbed fabric denylist token` prints. An answer must come whole
+    within the timeout. All methods raise :class:`UserError`: for the controller's errors, if nothing answers, or if something else than a
+    controller does."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
         self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout
@@ -60,19 +58,15 @@ class ControllerClient:
         self.url = url.rstrip("/")
 
     def get(self, page: str, **query: int) -> Any:
-        """Return a page that docs/why/controller.md lists; its name lacks /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:
-        """Put an entry on the denylist; ``new`` in the answer says whether it is new."""
         return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=_DENIED))
 
     def allow(self, entry: str, by: str | None = None) -> dict[str, Any]:
-        """Take an entry off the denylist: one party's denial, or everybody's."""
         return dict(self._ask("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}, kind=_REMOVED))
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """The journal as it grows, until the controller ends."""
         with self._open("GET", "stream", query={} if since is None else {"since": since}, endless=True) as answer:
             while True:
                 try:
@@ -99,8 +93,7 @@ class ControllerClient:
     def _open(
         self, method: str, page: str, body: Any = None, query: dict[str, int] | None = None, endless: bool = False
     ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
-        """Send a request and yield the answer's head. With ``endless`` only the head must come within the timeout: the body need not
-        end."""
+        """With ``endless`` only the answer's head must come within the timeout."""
         path = f"/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         late = threading.Event()
@@ -144,7 +137,6 @@ class ControllerClient:
 
 
 def _hang_up(own: socket.socket, late: threading.Event) -> None:
-    """End every wait for the connection's bytes."""
     late.set()
     with suppress(OSError):  # it is over
         own.shutdown(socket.SHUT_RDWR)

@@ -16,12 +16,9 @@ from topologies.structs import Refused, convert, one_of, text
 
 SOUTHBOUNDS = ("ebpf", "openflow")
 LEAST_TOKEN = 32
-"""The fewest characters of a token: 128 bits, if they are hexadecimal digits [ours]."""
 
 
 class Time(Struct, frozen=True, forbid_unknown_fields=True):
-    """The clock's values, as :meth:`agents.clock.WallClock.to_dict` gives them."""
-
     dilation: Annotated[float, Meta(gt=0.0)]
     origin: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
@@ -33,19 +30,16 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fabric: Fabric
     clock: Time
     ports: dict[str, Any]
-    """Switch port name -> its ifindex in the switches' namespace. Host ports are left out: they are in other namespaces."""
+    """Switch port -> ifindex in the switches' namespace. Host ports are in other namespaces."""
     netns: str
-    """Path of the switches' network namespace."""
     maps: Path
-    """Folder of pinned BPF maps."""
     bridges: Path = Path()
-    """Folder of Open vSwitch's OpenFlow sockets, one <switch>.mgmt each; only southbound "openflow" uses it."""
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
     rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]
-    """The port of the REST view. 0 takes a free one, which the ready line contains."""
+    """0 takes a free port, which the ready line contains."""
     token: str
-    """Changes through REST need this token: only the owner may be able to read the file that contains it."""
+    """Changes through REST need the token: only the owner may be able to read this file."""
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN:
@@ -65,7 +59,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def load(path: Path) -> Config:
-    """Read and check a configuration. Raises UserError, one line, on anything wrong."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -76,7 +69,6 @@ def load(path: Path) -> Config:
 
 
 def from_dict(data: Any) -> Config:
-    """Check plain values and make a configuration of them. Raises UserError."""
     try:
         return convert(data, Config)
     except Refused as error:

@@ -2,9 +2,8 @@
 
 Ryu and its dependencies are old and read requests of any user of this machine (docs/why/security.md). So ``__main__`` opens the three
 things that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the
-process has network, mount, IPC and UTS namespaces of its own, a read-only file system, no capability but to read, and no way to any other;
-after :func:`seal`, which comes before anything from outside is read, none at all. Its owner starts it in a PID namespace of its own
-(testbed/machine/sandbox.py). It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
+process has its own network, mount, IPC and UTS namespaces, a read-only file system, and one capability: to read. After :func:`seal`, which
+comes before anything from outside is read, it has none. It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID = 1, 2
 _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 24, 28, 38, 47, 4
 _SECURE = 0x2F
-"""Securebits: root gets no capability, at no exec and no change of user, and nobody can change this (capabilities(7))."""
+"""Securebits: root gets no capability, at no exec and no change of user, for ever (capabilities(7))."""
 _CAPABILITY_VERSION = 0x20080522
 _DAC_READ_SEARCH = 1 << 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Doors(NamedTuple):
-    """Descriptors for REST and link events, and the switches' tables. Only eBPF switches have the last two: other switches get -1 and
-    None."""
+    """Descriptors for REST and link events, and the switches' tables; the last two are -1 and None unless switches are eBPF."""
 
     listener: int
     port: int
@@ -45,7 +43,6 @@ class Doors(NamedTuple):
 
 
 def open_doors(config: Config) -> Doors:
-    """Open everything that needs the machine. Raises :class:`UserError`."""
     links, routes = -1, None
     if config.southbound == "ebpf":
         path = config.maps / "routes"
@@ -59,7 +56,7 @@ def open_doors(config: Config) -> Doors:
 
 
 def listen(host: str, port: int) -> tuple[int, int]:
-    """Return a descriptor that listens, and its port; port 0 takes a free one. Raises :class:`UserError` if the port is taken."""
+    """Return a descriptor and its port; port 0 takes a free one. Raises :class:`UserError`."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -73,9 +70,11 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """Confine this process until its end. Before :func:`seal` it keeps CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that
-    is closed even to a user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the
-    controller must not go on."""
+    """Confine this process until its end. Raises :class:`UserError` where the kernel refuses: then the controller must not go on.
+
+    Before :func:`seal` it keeps CAP_DAC_READ_SEARCH: Python's modules may lie in a home that is closed even to a user 0 without
+    capabilities (Debian 13 makes them so).
+    """
     _check(_libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWNET), "namespaces of its own")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -92,7 +91,6 @@ def confine() -> None:
 
 
 def seal() -> None:
-    """Give up the last capability: everything is imported. Raises :class:`UserError`."""
     _keep(0)
 
 

@@ -1,8 +1,5 @@
-"""The denylist: what endpoints must not use, and who denied it. Plain data: no Ryu, no socket, no clock.
-
-Several parties may deny the same thing for reasons of their own; it stays denied until the last of them removes its denial, or an operator
-removes all of them.
-"""
+"""The denylist: what endpoints must not use, and who denied it. An entry stays until the last party that denied it removes its denial, or
+an operator removes all."""
 
 from __future__ import annotations
 
@@ -13,14 +10,12 @@ from topologies.denylist import check_entry
 
 OPERATOR, CLUSTERMAPPER, POLICY = "operator", "clustermapper", "policy"
 MAX_ENTRIES = 2000
-"""The most entries: the whole list is one message to each agent, which must fit its socket's buffer; 2000 of the longest take 50 kB
-[ours]."""
+"""The list is one message to each agent, which must fit its socket's buffer; 2000 of the longest take 50 kB [ours]."""
 
 
 @dataclass(frozen=True)
 class Denial:
     entry: str
-    """The entry as ``topologies.denylist.check_entry`` writes it."""
     by: str
     reason: str
     since_ps: int
@@ -33,7 +28,6 @@ class Denylist:
 
     @property
     def entries(self) -> list[str]:
-        """The denied entries, each once, in the order in which they were added."""
         return list(dict.fromkeys(denial.entry for denial in self._denials.values()))
 
     @property
@@ -41,8 +35,7 @@ class Denylist:
         return list(self._denials.values())
 
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
-        """Deny an entry. Returns the denial in force, and whether it is new: a second denial by the same party changes nothing. Raises
-        :class:`topologies.FabricError`, one line."""
+        """Return the denial in force, and whether it is new. Raises :class:`topologies.FabricError`."""
         entry = check_entry(self._fabric, text)
         existing = self._denials.get((entry, by))
         if existing is not None:
@@ -53,6 +46,5 @@ class Denylist:
         return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
-        """Take an entry off: one party's denial, or with None everybody's. Returns the removed denials. Raises as :meth:`deny`."""
         entry = check_entry(self._fabric, text)
         return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]

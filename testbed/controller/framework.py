@@ -1,7 +1,7 @@
 """Finds the controller framework: Ryu, or os-ken, its maintained fork, where Ryu is not installed. Their modules have the same names.
 
-os-ken has no HTTP server, so the application uses none of either (ryu_base.py), and calls its base class another name.
-``MRCBED_CONTROLLER=os_ken`` chooses os-ken where both are installed, for tests.
+os-ken has no HTTP server, so we use neither's (ryu_base.py). ``MRCBED_CONTROLLER=os_ken`` chooses os-ken where both are installed, for
+tests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 from testbed.errors import UserError
 
 FRAMEWORKS = {"ryu": "RyuApp", "os_ken": "OSKenApp"}
-"""Package -> its base class of applications; the first that is installed is used."""
 
 
 def chosen() -> str:
-    """Return the package's name. Raises :class:`UserError` if neither is installed."""
+    """Raises :class:`UserError` if neither is installed."""
     asked = os.environ.get("MRCBED_CONTROLLER", "")
     if asked and asked not in FRAMEWORKS:
         raise UserError(f"MRCBED_CONTROLLER={asked}: it may be {' or '.join(FRAMEWORKS)}")

@@ -1,7 +1,6 @@
-"""The cluster's view of its controller: the messages of its owner, and the denylist where there is no controller.
+"""The cluster's view of its controller. Nothing here waits long for one that does not answer.
 
-The process itself belongs to the cluster. Nothing here waits long for a controller that does not answer, and its death changes little: from
-then on a denylist goes directly to the agents.
+After the controller's death, or without one, a denylist goes directly to the agents.
 """
 
 from __future__ import annotations
@@ -24,28 +23,21 @@ from topologies import Fabric
 from topologies.denylist import check_entry
 
 ANSWER_S = 3.0
-"""The controller must have sent a list to all agents within this time [ours]: it gives up on one agent after 1 s."""
+"""Seconds for a list to reach all agents [ours]: the controller gives up on one after 1 s."""
 
 
 REST_S = 1.0
-"""A REST answer must come within this time [ours]: the controller takes milliseconds, and the caller has a run to watch."""
 
 
 class Agent(Protocol):
-    """The method that this module needs of agents.process.control.AgentClient."""
-
     def call(self, op: str, **args: Any) -> Any: ...
 
 
 class ControllerHandle:
-    """One cluster's controller, or none (``process`` None). The controller accepts changes only with ``token``
-    (testbed/controller/rest.py)."""
-
     def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
         self.token = token
         self.over = False
-        """Whether the controller's output has ended."""
         self._process = process
         self._buffer = b""
         self._agents: Sequence[Agent] = ()
@@ -61,7 +53,6 @@ class ControllerHandle:
         return ControllerClient(self.url, self.token, patient(REST_S))
 
     def line(self, timeout: float) -> str:
-        """Read the controller's next line; empty if it ended, or wrote nothing within ``timeout`` seconds."""
         assert self._process is not None and self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._buffer:
@@ -76,7 +67,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Announce agents to the controller, which may send them what ``policy`` says. Returns its answer; empty without a controller."""
+        """The controller sends the agents what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
@@ -88,13 +79,11 @@ class ControllerHandle:
         return answer
 
     def end(self) -> None:
-        """Tell the controller that the agents are about to end."""
         if self._agents and self.alive:
             self._request({"agents": {}, "policy": "none"})
         self._agents = ()
 
     def close(self) -> None:
-        """Close the controller's input, which ends it."""
         if self._process is not None and self._process.stdin is not None:
             try:
                 self._process.stdin.close()
@@ -113,7 +102,6 @@ class ControllerHandle:
         return self.line(patient(ANSWER_S))
 
     def journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """Return the controller's journal after that time; empty if there is no controller, or it does not answer."""
         if not self.alive or not self.url:
             return []
         try:
@@ -124,8 +112,7 @@ class ControllerHandle:
     # --- the denylist --------------------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Deny an entry; returns whether it is new. Raises FabricError for an invalid entry, UserError if a living controller does not
-        answer."""
+        """Returns whether the entry is new. Raises FabricError for an invalid entry, UserError if a living controller does not answer."""
         if self.alive:
             new = bool(self._client.deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, self._now())
@@ -136,7 +123,6 @@ class ControllerHandle:
         return new
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Remove an entry; returns whether it was denied. Raises as :meth:`deny`."""
         if self.alive:
             denials = self._client.get("denylist")
             self._own.allow(entry, by)
@@ -156,7 +142,7 @@ class ControllerHandle:
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """Adopt, after the controller's death, the entries that the agents have in force, whoever denied them at the controller."""
+        """After the controller's death take over the entries that the agents have in force, whoever denied them."""
         if self._process is None or not self._agents:
             return
         entries = list(self._agents[0].call("denied"))

@@ -1,6 +1,6 @@
 """The journal of events, in order, and readers that follow it.
 
-The controller adds entries, REST reads them. A reader that does not keep up loses entries and is told how many: it never delays anybody.
+A reader that does not keep up loses entries and is told how many: it never delays anybody.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 JOURNAL_LENGTH = 10_000
-"""Entries kept; the oldest are dropped [ours]."""
 READER_LENGTH = 1_000
 """Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
 MAX_READERS = 32
 OWNERS_READERS = 8
-"""The number of these readers that need the controller's token [ours]."""
 KEEPALIVE_S = 15.0
-"""After this time without news a reader gets an empty line: only writing shows that a reader is gone [ours]."""
+"""After this time a reader gets an empty line: only writing shows that it is gone [ours]."""
 
 Entry = dict[str, Any]
 
@@ -34,8 +32,7 @@ class Journal:
         self._readers: list[Reader] = []
 
     def add(self, now: int, event: str, **fields: Any) -> None:
-        """Enter something that happened at ``now``. No two entries have the same time, so that a reader can say where it
-        stopped: an entry that would have the time of another is entered a picosecond later."""
+        """No two entries have the same time, so that a reader can say where it stopped: a second one is entered a picosecond later."""
         if self.entries and now <= self.entries[-1]["t_ps"]:
             now = self.entries[-1]["t_ps"] + 1
         entry = {"t_ps": now, "event": event, **fields}
@@ -47,7 +44,7 @@ class Journal:
         return [entry for entry in self.entries if entry["t_ps"] > t_ps]
 
     def follow(self, since: int | None, most: int = MAX_READERS) -> Reader:
-        """Add a reader of all future entries, and first of those after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
+        """Add a reader of all entries after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
         if len(self._readers) >= most:
             raise TooManyReaders
         reader = Reader(self, [] if since is None else self.since(since))
@@ -64,8 +61,6 @@ class Journal:
 
 
 class Reader:
-    """Lines for one reader: an iterator that waits for news; its user closes it."""
-
     def __init__(self, journal: Journal, replay: list[Entry]) -> None:
         self._journal = journal
         self._waiting: list[Entry] = []
@@ -74,7 +69,6 @@ class Reader:
         self._news = threading.Event()  # a green one in the controller, where threads are patched
 
     def offer(self, entry: Entry) -> None:
-        """Add an entry, or drop and count it when the reader is behind."""
         if len(self._waiting) < READER_LENGTH:
             self._waiting.append(entry)
         else:
@@ -82,7 +76,6 @@ class Reader:
         self._news.set()
 
     def take(self) -> list[Entry]:
-        """Return the waiting entries, followed by one line that replaces the lost ones."""
         entries, self._waiting = self._replay + self._waiting, []
         self._replay = []
         if self._missed:
@@ -101,5 +94,4 @@ class Reader:
                 yield b"\n"
 
     def close(self) -> None:
-        """Give this reader no more entries. The server calls it when the connection ends."""
         self._journal.forget(self)

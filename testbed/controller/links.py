@@ -1,7 +1,7 @@
-"""Keeps the failed links, since when each is failed, and the journal of what happened. Plain data: no Ryu, no socket, no clock.
+"""Keeps the failed links, since when each is failed, and the journal of what happened.
 
 A link is failed while either of its ends is down or has no carrier. Ends that nobody reports on (host ports live in the hosts' namespaces)
-count as up: a cable pulled on the host's side takes the carrier of the switch's side away too.
+count as up: a cable pulled there takes the carrier of the switch's side away too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from topologies import Fabric, Link
 
 JOURNAL_LENGTH = 10_000
-"""Changes kept for the REST view; the oldest are dropped [ours]."""
 
 
 @dataclass(frozen=True)
@@ -20,27 +19,22 @@ class LinkChange:
     link: str
     up: bool
     port: str
-    """The end whose change took the link down or up."""
     heard_ps: int
-    """The time at which the kernel's message was read (netlink stamps none of its own)."""
+    """When the kernel's message was read (netlink stamps none of its own)."""
 
 
 @dataclass(frozen=True)
 class Failure:
     since_ps: int
     detected_ps: int
-    """The time at which the controller's handler entered it into the map."""
 
 
 class PortStates:
-    """Turns reports about ports into changes of links; a report that changes no link gives none."""
-
     def __init__(self, fabric: Fabric) -> None:
         self._link_of: dict[str, Link] = {end.name: link for link in fabric.links for end in (link.a, link.b)}
         self._down: set[str] = set()
 
     def report(self, port: str, up: bool, heard_ps: int) -> LinkChange | None:
-        """Take one report. Raises KeyError for a port that is not the fabric's."""
         link = self._link_of[port]
         ends = {link.a.name, link.b.name}
         before = not ends & self._down
@@ -53,8 +47,6 @@ class PortStates:
 
 
 class FailedLinks:
-    """The failed-link map, and a journal of its changes."""
-
     def __init__(self, fabric: Fabric, now: int) -> None:
         self._since = dict.fromkeys(fabric.links_by_name, now)
         self.failed: dict[str, Failure] = {}
@@ -69,5 +61,4 @@ class FailedLinks:
         self.journal.append({**asdict(change), "handled_ps": now})
 
     def state(self, link: str) -> tuple[bool, int]:
-        """Return whether the link is up, and since when."""
         return link not in self.failed, self._since[link]

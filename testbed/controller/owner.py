@@ -1,10 +1,8 @@
-"""The channel between the controller and its owner, the process that started it: what only the owner may command comes over the
-controller's standard input.
+"""The channel between the controller and its owner, the process that started it, over standard input and output.
 
 The owner says where its agents listen and what the policy is: ``{"agents": {"h0": "/run/.../h0.sock", ...}, "policy": "hint"}``, no agents
-when they are about to stop. Each line is answered by one on standard output: ``agents 8 of 8`` once they have received their lists, or
-``error ...``. The controller runs as root and opens these sockets, so their paths must not come from the REST API, which any user can
-reach.
+when they are about to stop. Each line is answered by one: ``agents 8 of 8`` once they have received their lists, or ``error ...``. The
+controller runs as root and opens these sockets, so their paths must not come from the REST API, which any user can reach.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ from testbed.machine.slowness import patient
 
 
 def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int) -> None:
-    """Answer the owner until it hangs up. Runs in a (green) thread; standard input must be a pipe or a socket, otherwise there is no
-    owner."""
+    """Runs in a (green) thread until the owner hangs up. Unless standard input is a pipe or socket, there is no owner."""
     mode = os.fstat(read_fd).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return
@@ -55,7 +52,6 @@ def _answer(steering: Steering, spawn: Callable[[Callable[[], None]], None], lin
 
 
 def _follow(steering: Steering, agent: Agent) -> None:
-    """Read an agent's answers until it hangs up."""
     while not agent.lines.closed:
         select.select([agent.lines.sock], [], [])
         steering.agents.heard(agent)

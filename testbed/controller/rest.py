@@ -1,8 +1,7 @@
 """REST: a request goes in, a status and a payload come out. No Ryu, no socket.
 
-Pages that only show are in :mod:`testbed.controller.views`; here are those that change something, and those that only the steering knows.
-It answers on the loopback alone, and only to requests that name it (``Host``). Every local user may read. A change needs the token that the
-controller's owner holds; a web page may change nothing even with it.
+Here are the pages that change something or that only the steering knows; :mod:`testbed.controller.views` has the others. Every local user
+may read. A change needs the token that the controller's owner holds; a web page may change nothing even with it.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ from topologies.structs import Refused, convert, one_of
 MAX_BODY = 65_536
 MAX_REASON = 200
 MAX_NAME = 80
-"""An error repeats this many characters of a request's ``Host``."""
 ASKERS = (OPERATOR, CLUSTERMAPPER)
-"""The parties that may deny through REST; "policy" is the controller itself."""
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""The names that ``Host`` may have. A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the
-browser then sends that name. Any port: an SSH tunnel has another one at its near end."""
+"""A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser then sends that name as
+``Host``. Any port is right: an SSH tunnel's near end has another one."""
 HOW_TO_CHANGE = (
     "a change needs the fabric's token: use sudo mrcbed fabric denylist, or send the header 'Authorization: Bearer TOKEN' with the token "
     "that sudo mrcbed fabric denylist token prints"
@@ -46,16 +43,11 @@ class BadRequest(Exception):
 class Request:
     method: str
     path: str
-    """The path, decoded, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    """The first :data:`MAX_BODY` bytes, and one more if the body is longer."""
     from_browser: bool = False
-    """Whether a web page asks (it has an Origin)."""
     host: str = "localhost"
-    """The header ``Host``, empty if there was none."""
     token: str = ""
-    """The word behind ``Bearer`` in the header ``Authorization``; empty if there was none."""
 
 
 Asker = Annotated[str, one_of(ASKERS)]
@@ -72,24 +64,20 @@ class _Deny(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Allow(Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to remove denials: those of the party ``by``, or, with None, everybody's, which only an operator may do."""
+    """``by`` None removes everybody's denials, which only an operator may do."""
 
     allow: str
     by: Asker | None = None
 
 
 class Rest:
-    """The REST view. Only the controller's owner knows ``token``."""
-
     def __init__(self, views: Views, steering: Steering, token: str) -> None:
         self._views, self._steering, self._token = views, steering, token.encode()
 
     def is_owners(self, request: Request) -> bool:
-        """Compare the request's token with ours; a near guess takes as long as a far one."""
         return hmac.compare_digest(request.token.encode(), self._token)
 
     def answer(self, request: Request) -> Answer:
-        """Return status and payload: plain data, or a :class:`Reader` of the event stream."""
         parts = [part for part in request.path.split("/") if part]
         if parts[:1] == ["v1"]:
             parts = parts[1:]

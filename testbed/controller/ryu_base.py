@@ -1,7 +1,7 @@
 """Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py puts os-ken, its maintained fork, in Ryu's place.
 
 Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name that eventlet
-dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none. WebOb and eventlet serve REST with either.
+dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 import msgspec
 
 STREAM_BUFFER = 1 << 16
-"""Socket buffer for a reader of the event stream, bytes [ours]."""
 
 
 def prepare() -> None:
-    """Patch the standard library. Must be called before any part of Ryu, or any module that keeps a socket, is imported."""
+    """Patches the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
@@ -59,7 +58,7 @@ def spawn(work: Callable[[], None]) -> None:
 
 
 class _Connections(eventlet.GreenPool):
-    """The server's connections. Each belongs to a :class:`Crowd` until it has shown the token or follows the events."""
+    """Connections belong to a :class:`Crowd` until they have shown the token or follow the events."""
 
     def __init__(self) -> None:
         super().__init__(2 * (MOST + MAX_READERS))
@@ -67,7 +66,6 @@ class _Connections(eventlet.GreenPool):
         self.keep = self._crowd.leave
 
     def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
-        """Serve a new connection, a list of address, socket and state as eventlet's server makes it."""
         sock = connection[1]
         self._crowd.join(sock)
         thread = super().spawn(work, connection)
@@ -77,7 +75,6 @@ class _Connections(eventlet.GreenPool):
 
     @staticmethod
     def _close(sock: socket.socket) -> None:
-        """Shut a connection down: its green thread then reads the end, or fails to write."""
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
@@ -87,14 +84,12 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
         """Log nothing of requests that break HTTP: strangers must not fill a log."""
 
     def finish(self) -> None:
-        """Close the descriptor, too: eventlet leaves it to the garbage collector where an answer could not be written any more."""
+        """Close the descriptor, too: eventlet leaves it to the garbage collector when an answer could not be written."""
         super().finish()
         self.rfile.close()
 
 
 class _Rest:
-    """The WSGI application: passes every request to one object, which answers it without Ryu."""
-
     def __init__(self, rest: Rest, connections: _Connections) -> None:
         self._rest, self._connections = rest, connections
 
@@ -128,7 +123,6 @@ class _Rest:
 
 
 def serve(rest: Rest, listener: int) -> None:
-    """Serve ``rest`` over HTTP, one request per connection, on the TCP socket with the descriptor ``listener``."""
     connections = _Connections()
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is
@@ -138,7 +132,6 @@ def serve(rest: Rest, listener: int) -> None:
 
 
 def run(app_class: type[Any], **arguments: Any) -> None:
-    """Instantiate one application, start it, and block in its ``main()``, which runs beside its event loop."""
     cfg.CONF(args=[], project=framework.chosen(), default_config_files=[])
     app = AppManager.get_instance().instantiate(app_class, **arguments)
     app.start()

@@ -1,6 +1,6 @@
 """Everything that touches Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
 
-Used by southbound/openflow.py alone. Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
+Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
 they live in another network namespace, and Ryu's own listener would take whoever comes, on every interface.
 
     table 0   ipv6_dst = block:self::/48  ->  hop limit down by one, uSIDs 16 bits to the left, on to table 1
@@ -49,11 +49,11 @@ ETH_P_IPV6 = 0x86DD
 MASK_48 = "ffff:ffff:ffff::"
 SHIFT, DROP = "shift", "drop"
 Action = int | str
-"""The OpenFlow number of an output port, SHIFT, DROP, or, for a flow that is not exactly one of ours, its text."""
+"""An output port's number, SHIFT, DROP, or the text of a flow that is not exactly ours."""
 
 
 class Flow(NamedTuple):
-    """A flow as the uN tables have them. ``prefix`` is the first 6 bytes of the destination; empty, it matches any frame."""
+    """``prefix``: the destination's first 6 bytes; empty, it matches any frame."""
 
     table: int
     prefix: bytes
@@ -66,7 +66,6 @@ class Count(NamedTuple):
 
 
 def _local_socket() -> Any:
-    """Make a UNIX socket that Ryu may treat as TCP: it has no delay to turn off."""
     sock: Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     plain = sock.setsockopt
     sock.setsockopt = lambda level, *arguments: None if level == socket.IPPROTO_TCP else plain(level, *arguments)
@@ -74,14 +73,12 @@ def _local_socket() -> Any:
 
 
 class _Handshake(OFPHandler):
-    """Ryu's handler of OpenFlow sessions, without its listener."""
-
     def start(self) -> None:
         RyuApp.start(self)
 
 
 class _Ear(RyuApp):
-    """Passes replies of switches to the caller that asked, by transaction, and reports on ports to one queue."""
+    """Passes switches' replies to the caller that asked, by transaction, and reports on ports to one queue."""
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012  (Ryu's own way)
 
@@ -109,16 +106,14 @@ class _Ear(RyuApp):
 
 
 class Bridges:
-    """OpenFlow sessions with all switches. Nothing is connected before :meth:`connect`."""
+    """OpenFlow sessions with all switches, from :meth:`connect` on. Methods raise UserError when a switch refuses or has hung up."""
 
     def __init__(self, sockets: Mapping[str, Path], now: Callable[[], int]) -> None:
-        """Prepare sessions. ``sockets`` is switch -> where it listens. ``now`` dates reports."""
         self._sockets, self._now = sockets, now
         self._datapaths: dict[str, Any] = {}
         self._ear: Any = None
 
     def connect(self) -> None:
-        """Shake hands with every switch, once. Raises UserError."""
         if self._ear is not None:
             return
         manager = AppManager.get_instance()
@@ -154,8 +149,7 @@ class Bridges:
         self.each(news)
 
     def each(self, work: Callable[[str], T]) -> dict[str, T]:
-        """Call ``work(switch)`` for all switches at once, since an answer takes one round of Open vSwitch's single loop. Raises what any of
-        the calls raises."""
+        """Call ``work(switch)`` for all at once: an answer takes one round of Open vSwitch's single loop. Raises what any call raises."""
         results: dict[str, T] = {}
         failed: list[Exception] = []
 
@@ -178,18 +172,16 @@ class Bridges:
             datapath.close()
 
     def ports(self, switch: str) -> dict[str, tuple[int, bool]]:
-        """Return port name -> (OpenFlow number, up with carrier), without the switch's own local port."""
+        """Port name -> (OpenFlow number, up with carrier), without the switch's own local port."""
         descriptions = [p for msg in self._ask(switch, parser.OFPPortDescStatsRequest(self._datapaths[switch], 0)) for p in msg.body]
         return {p.name.decode(): (int(p.port_no), _up(p)) for p in descriptions if p.port_no <= ofp.OFPP_MAX}
 
     def read(self, switch: str) -> dict[Flow, Count]:
-        """Read every flow of tables 0 and 1, as the switch holds it now, and its counters. Raises UserError."""
         datapath = self._datapaths[switch]
         flows = [flow for msg in self._ask(switch, parser.OFPFlowStatsRequest(datapath)) for flow in msg.body]
         return {_flow_of(stats): Count(stats.packet_count, stats.byte_count) for stats in flows if stats.table_id in (0, 1)}
 
     def write(self, switch: str, flows: Iterable[Flow], afresh: bool) -> None:
-        """Add flows, with ``afresh`` after removing all existing ones; returns when the switch has done it. Raises UserError."""
         datapath = self._datapaths[switch]
         anything = {"out_port": ofp.OFPP_ANY, "out_group": ofp.OFPG_ANY}
         away = parser.OFPFlowMod(datapath, table_id=ofp.OFPTT_ALL, command=ofp.OFPFC_DELETE, match=parser.OFPMatch(), **anything)
@@ -197,7 +189,6 @@ class Bridges:
         self._ask(switch, *([away] if afresh else []), *messages, parser.OFPBarrierRequest(datapath))
 
     def next_report(self) -> PortReport:
-        """Wait for a report on a port. Raises UserError when a switch has hung up."""
         report = self._ear.news.get()
         if report is None:
             raise UserError("controller: a switch hung up: Open vSwitch has ended")
@@ -205,7 +196,6 @@ class Bridges:
         return report
 
     def _ask(self, switch: str, *messages: Any) -> list[Any]:
-        """Send the messages, and wait for all parts of the answer to the last one. Raises UserError if the switch refuses any of them."""
         datapath = self._datapaths[switch]
         queue = hub.Queue()
         keys = []

@@ -1,10 +1,10 @@
-"""Decides what the controller does about events: it keeps the denylist, and sends the agents what the policy says. Plain logic: no Ryu.
+"""Decides what the controller does about events: it keeps the denylist, and sends the agents what the policy says.
 
-Policies, chosen per run, since endpoints recover alone and help is what a scenario compares:
+Endpoints recover alone, and help is what a scenario compares. So a run chooses a policy:
 
-    none      link events change nothing at the agents; the denylist is what people and Clustermapper put there
-    hint      the agents hear, at every link event, the complete list of links that are down
-    denylist  a link that is down is a denylist entry, by "policy", until it is up again
+- none: link events change nothing at the agents; people and Clustermapper write the denylist
+- hint: the agents hear, at every link event, the complete list of links that are down
+- denylist: a link that is down is a denylist entry, by "policy", until it is up again
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Steering:
         self.agents = AgentLinks(journal, clock)
         self.policy = POLICIES[0]
         self.after_push: Callable[[], None] = lambda: None
-        """The owner of the threads sets this: called when something was sent to agents, it has ``agents.expire`` called in time."""
+        """Called after something was sent to agents; who sets it has ``agents.expire`` called in time."""
 
     def set_agents(self, sockets: Mapping[str, str], policy: str) -> list[Agent]:
-        """Replace the agents (an empty mapping stops them) and set the policy. Raises ValueError for an unknown policy."""
+        """An empty mapping stops the agents. Raises ValueError for an unknown policy."""
         if policy not in POLICIES:
             raise ValueError(f"no policy {policy!r}: there are {', '.join(POLICIES)}")
         if self.agents.agents:
@@ -55,7 +55,6 @@ class Steering:
         return joined
 
     def link_changed(self, change: LinkChange) -> None:
-        """Enter a link that failed or came back; ``links`` knows it already."""
         event = "link-up" if change.up else "link-down"
         self.journal.add(self._clock(), event, link=change.link, port=change.port, heard_ps=change.heard_ps)
         if self.policy == "hint":
@@ -66,7 +65,7 @@ class Steering:
                 self._push("deny", self.denylist.entries, change.heard_ps)
 
     def deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
-        """Deny an entry; returns the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
+        """Returns the denial, and whether it is new. Raises FabricError."""
         heard_ps = self._clock()
         denial, new = self._deny(text, reason, by)
         if new:
@@ -74,8 +73,7 @@ class Steering:
         return denial, new
 
     def allow(self, text: str, by: str | None, actor: str) -> list[Denial]:
-        """Remove one party's denial of an entry, or everybody's with ``by`` None; ``actor`` asks for it. Raises
-        :class:`topologies.FabricError`."""
+        """``by`` None removes everybody's denials; ``actor`` asks for it. Raises FabricError."""
         heard_ps = self._clock()
         removed = self._allow(text, by, actor)
         if removed:

@@ -7,7 +7,7 @@ from testbed.errors import UserError
 
 
 def program(southbound: Southbound, expected: Tables) -> None:
-    """Make the switches' tables exactly ``expected``. Raises UserError if what is read back differs."""
+    """Raises UserError if what is read back differs."""
     southbound.program(expected)
     differences = difference(expected, southbound.read())
     if differences:
@@ -17,7 +17,6 @@ def program(southbound: Southbound, expected: Tables) -> None:
 
 
 def difference(expected: Tables, actual: Tables) -> list[str]:
-    """Describe every entry in which two sets of tables differ."""
     differences = []
     for switch in sorted(set(expected) | set(actual)):
         want, have = expected.get(switch, {}), actual.get(switch, {})

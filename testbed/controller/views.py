@@ -1,4 +1,4 @@
-"""Makes the answers of the REST view, as plain data. No Ryu, no socket: a path goes in, a status and a payload come out."""
+"""Makes the answers of the REST view, as plain data. No Ryu, no socket."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ PAGES = {
 
 
 class NotFound(Exception):
-    """The asked thing does not exist; ``payload`` is the answer's."""
-
     def __init__(self, kind: str, name: str, existing: Iterable[str]) -> None:
         names = list(existing)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
@@ -44,7 +42,6 @@ class NotFound(Exception):
 
 
 def paths_over(fabric: Fabric, link: Link) -> int:
-    """Count the paths, over all ordered pairs of hosts, that use a link."""
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
     if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
         return 2 * (under - 1 + others * fabric.t1_per_plane)
@@ -63,8 +60,8 @@ class Views:
         denied: Callable[[], list[str]] = list,
         counts: Callable[[], dict[str, Counts] | None] = lambda: None,
     ) -> None:
-        """Make the view. ``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts``
-        the traffic of each route, where switches count it."""
+        """``read`` gives the switches' tables now, ``denied`` the denylist's entries, ``counts`` the traffic of each route, where switches
+        count it."""
         self._counts = counts
         self._pages: dict[str, Callable[[], object]] = {
             "fabric": self.fabric, "switches": self.switches, "tables": self.tables, "links": self.links,
@@ -74,7 +71,6 @@ class Views:
         self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
 
     def answer(self, path: str) -> Answer:
-        """Return the status and the JSON-ready payload of a page."""
         parts = [part for part in path.split("/") if part]
         try:
             match parts:

@@ -1,7 +1,5 @@
-"""Compiles fabric.bpf.c. `make install` runs it as a module; the loader calls it when the object is older than its source.
-
-Must not need root: the object is loaded elsewhere.
-"""
+"""Compiles fabric.bpf.c, in `make install` or when the object is older than its source. Must not need root: the object is loaded
+elsewhere."""
 
 from __future__ import annotations
 
@@ -20,11 +18,10 @@ SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
 _INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for module in
                     (__file__, layout.__file__, dscp.__file__, clos.__file__, addressing.__file__)))  # fmt: skip
-"""Sources of the programs: a compiled module is as new as the last `make install`."""
 
 
 def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
-    """Compile to ``out``, for fabrics whose MRC and RoCE have this port. Raises :class:`UserError` without clang or libbpf's headers."""
+    """``udp_port`` is that of MRC and RoCE. Raises :class:`UserError` without clang or libbpf's headers."""
     clang = shutil.which("clang")
     if clang is None:
         raise UserError("clang is missing: install it with apt-get install clang libbpf-dev")
@@ -60,7 +57,6 @@ def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
 
 
 def fresh_object(scratch: Path, udp_port: int = clos.UDP_PORT) -> Path:
-    """Return the installed object if it is as new as its sources, otherwise one compiled into ``scratch``."""
     usable = udp_port == clos.UDP_PORT and OBJECT.exists()
     if usable and OBJECT.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in _INPUTS if path.exists()):
         return OBJECT

@@ -1,6 +1,6 @@
 """Reads the data plane's counters, works the gates, and checks that every packet is accounted for.
 
-One :class:`Counters` per built fabric. Counters are read from memory: no system call, and a run is not slowed down.
+Counters are read from memory: no system call, and a run is not slowed down.
 """
 
 from __future__ import annotations
@@ -40,27 +40,24 @@ Loads = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of every port by its number, since the fabric was built. ``left``: seen at the far end, of both classes."""
-
     left: Bytes
     data_left: Bytes
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """The time, by this machine, that a port's data class has been paused (PFC). It includes a pause that lasts, so it grows meanwhile."""
+    """The pauses by PFC on this machine's clock, including one that lasts."""
 
     @property
     def waiting(self) -> Bytes:
-        """The bytes of the data class at the port or on its cable."""
         return self.data_admitted - self.data_left - self.data_flushed
 
 
 class Counters:
-    """The maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
+    """The maps of a loaded data plane as live memory. Port numbers are those of ``Fabric.ports``."""
 
     def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None, part: Part | None = None) -> None:
-        """Map the counters. ``bridges`` gives the accounts of switches that forward in user space (testbed/emulated/ovs.py), ``part`` which
-        ports this machine has: the others' counters stay zero, and have no rows."""
+        """``bridges`` gives the accounts of switches that forward in user space, ``part`` this machine's ports: the others' counters stay
+        zero, and have no rows."""
         self.fabric = fabric
         self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
@@ -81,16 +78,14 @@ class Counters:
     # --- what user space tells the programs ------------------------------------------------------------------
 
     def set_gate(self, port: int, closed: bool) -> None:
-        """Close or open the egress of a port: a closed one admits nothing and counts drop_link_down."""
         self._gate[port] = int(closed)
 
     def set_switch(self, number: int, state: int) -> None:
-        """Set a switch to layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
         self._switch_down[number] = state
 
     def flush(self, port: int) -> None:
-        """Count what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to
-        be empty and that admits nothing. The value is absolute, so that another call after a late arrival corrects it."""
+        """Count what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to be empty
+        and that admits nothing. The value is absolute, so that another call after a late arrival corrects it."""
         near, far, flushed = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
         for word, (sent, arrived) in enumerate(_PAIRS):
             self._flushed[flushed + word] = (self._stats[near + sent] - self._stats[far + arrived]) & _MASK
@@ -98,7 +93,6 @@ class Counters:
             self._let_go(port)
 
     def _let_go(self, egress: int) -> None:
-        """Free the room that frames lost in this queue took where they came into their switch. As :meth:`flush`."""
         for ingress in self._beside[egress]:
             held = self._held.lookup(struct.pack("=I", ingress << 16 | egress))
             if held is not None:
@@ -110,7 +104,7 @@ class Counters:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
-        """Return (bytes, packets) counted as waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
+        """Returns (bytes, packets) at a port or on its cable. Arrivals are read first, so it is never too small."""
         far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
         arrived = [self._stats[far + word] for _, word in _PAIRS]
         sent = [self._stats[near + word] for word, _ in _PAIRS]
@@ -118,13 +112,10 @@ class Counters:
         return waiting[0] + waiting[1], waiting[2] + waiting[3]
 
     def data_backlog(self, port: int) -> int:
-        """Count the bytes of the data class waiting at a port or on its cable: the value that decides about marking, trimming and
-        dropping."""
         arrived, flushed = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
         return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - arrived - flushed))
 
     def traffic(self) -> Traffic:
-        """Read the bytes of all ports at once, arrivals read first."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
         flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
@@ -134,7 +125,7 @@ class Counters:
         return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
 
     def loads(self) -> Loads:
-        """Read every port's loads, as :func:`port_loads`. Arrivals are not read first: what waits may be too small by a frame or two."""
+        """Arrivals are not read first: what waits may be too small by a frame or two."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.int64)[: count * _STATS].reshape(count, _STATS)
         return port_loads(stats, self._far, [self.data_backlog(number) for number in range(count)])
@@ -145,8 +136,8 @@ class Counters:
         return pauses[:, _P["paused_ns"]] + np.where(since > 0, time.monotonic_ns() - since, 0.0)
 
     def pauses(self, port: int) -> Row:
-        """Return how often and how long a port's data class was paused since the fabric was built, a pause that lasts included; and how
-        long it took from what made the switch ask for each until the port stood still, all together and at most; ns of this machine."""
+        """How often and how long a port's data class was paused, with a pause that lasts; and how long it took from what made the switch
+        ask until the port stood still, all together and at most; ns of this machine."""
         words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
         lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
         return {
@@ -155,7 +146,7 @@ class Counters:
         }  # fmt: skip
 
     def forget_longest(self) -> None:
-        """Begin to look for the longest pause and reaction anew. Only while nothing is sent."""
+        """Looks for the longest pauses anew; only while nothing is sent."""
         for port in self.fabric.ports:
             for word in ("longest_ns", "longest_reaction_ns"):
                 self._pause[port.number * _PAUSE + _P[word]] = 0
@@ -164,8 +155,8 @@ class Counters:
         return all(self.backlog(port.number) == (0, 0) for port in self.part.ports)
 
     def rows(self) -> list[Row]:
-        """Return one row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted. Where
-        there was background traffic, ``background_*`` give its part of the row (packets)."""
+        """One row per port, cumulative since the fabric was built. Bytes are those of Ethernet frames without FCS. ``background_*``, if
+        any, is background traffic's part of the row (packets)."""
         for port in self.part.ports:
             if self._gate[port.number]:
                 self.flush(port.number)
@@ -188,7 +179,6 @@ class Counters:
 
 
 def far_ends(fabric: Fabric) -> NDArray[np.intp]:
-    """Return, by a port's number, that of the port at the other end of its cable."""
     far = np.empty(len(fabric.ports), dtype=np.intp)
     for link in fabric.links:
         far[link.a.number], far[link.b.number] = link.b.number, link.a.number
@@ -196,8 +186,8 @@ def far_ends(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Sequence[int] | Loads) -> Loads:
-    """Make a row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats`` has a row per port as
-    layout.STATS_WORDS, ``far`` is :func:`far_ends`."""
+    """Makes a row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: layout.STATS_WORDS by port;
+    ``far``: :func:`far_ends`."""
     left = stats[:, _ARRIVED].sum(axis=1)[far]
     return np.column_stack((left, waiting, stats[:, _S["marked"]], stats[:, _S["trimmed"]], stats[:, _DROPS].sum(axis=1)))
 
@@ -205,8 +195,8 @@ def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Seq
 def port_row(
     link: Link, port: Port, peer: Port, s: Sequence[int], f: Sequence[int], backlog: tuple[int, int], bridge: tuple[int, int] = (0, 0)
 ) -> Row:
-    """Make the row of one end of a cable. ``s`` is as layout.STATS_WORDS, ``f`` as layout.FLUSHED_WORDS, ``backlog`` the bytes and packets
-    that wait or are on their way, ``bridge`` as in :data:`Accounts`."""
+    """``s``: layout.STATS_WORDS; ``f``: layout.FLUSHED_WORDS; ``backlog``: bytes and packets that wait or are on their way; ``bridge``: as
+    in :data:`Accounts`."""
     row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
     row |= {"plane": port.plane, "kind": link.kind}
     for name in ("admitted", "arrived"):
@@ -240,7 +230,6 @@ def _signed(value: int) -> int:
 
 
 def mean_backlog(row: Row) -> int:
-    """Compute the mean backlog that data packets met at a port, bytes; 0 without data packets. Works on differences of rows, too."""
     packets = int(row["met_packets"])
     return round(row["met_bytes"] / packets) if packets else 0
 
@@ -272,7 +261,6 @@ def books(rows: Iterable[Row]) -> list[dict[str, str | int]]:
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:
-    """Add up every counter over all ports (peaks: the largest; the mean: over all packets)."""
     out: dict[str, int] = defaultdict(int)
     for row in rows:
         for key, value in row.items():

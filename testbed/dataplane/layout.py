@@ -1,7 +1,4 @@
-"""Sizes and layouts shared by fabric.bpf.c and everything that reads its maps: one place, mirrored by hand from the C structs.
-
-Used by build.py (as -D constants), loader.py and counters.py. tests/emulated/test_dataplane.py checks the sizes against the kernel's.
-"""
+"""Sizes and layouts shared by fabric.bpf.c and everything that reads its maps, mirrored by hand from the C structs."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from topologies.clos import DATA_HEADERS
 from topologies.units import BYTE, NS
 
 PORT_BASE: Final = 1000
-"""A fabric port's interface index is this plus its number; a veth pair whose ends had the same index would hear of its carrier late."""
+"""A port's interface index is this plus its number. A veth pair whose ends had the same index would hear of its carrier late."""
 MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
@@ -19,16 +16,14 @@ MAX_PATH_FAULTS: Final = 65536
 MAX_HELD: Final = 65536
 """The most pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
-"""Bytes that remain of a trimmed frame: all headers of a WRITE with immediate, the same number for any other frame [ours]."""
+"""All headers of a WRITE with immediate remain of a trimmed frame, as many bytes of any other [ours]."""
 
 KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
 KIND_BRIDGE: Final = 3
 KIND_TAPPED: Final = 4
-"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one with the datapath in user
-space."""
+"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one in user space."""
 HANDED_OVER: Final = 0x6D726300
-"""skb->mark of a frame that Open vSwitch in user space may take [ours]."""
 DATA: Final = 0
 HIGH: Final = 1
 MARKS: Final = 1
@@ -43,7 +38,7 @@ TUN."""
 DELAY_TUN: Final = PORT_BASE - 1
 """Interface index of a host's TUN where its kernel's packets wait."""
 TRUNK: Final = PORT_BASE - 2
-"""Interface index of the device that leads to the other machines of a fabric."""
+"""Interface index of the device that leads to a fabric's other machines."""
 TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
 HIGH_BURST: Final = 160 * NS
 LEAST_HIGH_BURST: Final = 1600
@@ -51,7 +46,6 @@ LEAST_HIGH_BURST: Final = 1600
 SWITCH_WORKS: Final = 0
 SWITCH_DEAD: Final = 1
 SWITCH_SILENT: Final = 2
-"""States of a switch."""
 
 SWITCH_DROPS: Final = (
     "drop_no_route",
@@ -64,7 +58,6 @@ SWITCH_DROPS: Final = (
     "drop_fault_loss",
     "drop_fault_path",
 )
-"""Reasons for which the uN program drops a frame, counted at the port where it arrived."""
 CONFIG_WORDS: Final = (  # u32 each
     "kind",
     "far",
@@ -129,15 +122,11 @@ PAUSE_WORDS: Final = (  # u64 each
 FAULT_LOSS: Final = 1
 FAULT_CORRUPT: Final = 2
 FAULT_PATH: Final = 4
-"""Bits of a port's fault flags."""
 FAULT_WORDS: Final = ("flags", "loss", "loss_seed", "loss_draws", "corrupt", "corrupt_seed", "corrupt_draws")  # u64 each
 PATH_FAULT_WORDS: Final = ("loss", "seed", "draws")  # u64 each
 ECN_CERTAIN: Final = 1 << 31
-"""A chance of 1 as a port's ``ecn_pmax``."""
 CERTAIN: Final = 1 << 32
-"""A probability of 1 as the programs represent it."""
 
 
 def high_burst_bytes(rate: int) -> int:
-    """Compute the high class's bucket at a port of ``rate`` (bits/s), in both worlds."""
     return max(LEAST_HIGH_BURST, rate * HIGH_BURST // BYTE)

@@ -1,7 +1,6 @@
 """Loads the data plane's programs, pins them and describes a fabric to them.
 
-Called by testbed/emulated/fabric.py inside the sandbox, whose private bpffs makes every pin vanish with the run. The controller writes the
-switches' tables; without one, :func:`program_fabric` does. Must never pin outside /sys/fs/bpf/mrcbed.
+It runs inside the sandbox, whose private bpffs makes every pin vanish with the run. Must never pin outside /sys/fs/bpf/mrcbed.
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ PINS = Path("/sys/fs/bpf/mrcbed")
 INGRESS = PINS / "progs" / "fabric_ingress"
 EGRESS = PINS / "progs" / "fabric_egress"
 HIGH_CLASS_SHARE = 4
-"""The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs [ours]."""
+"""The high class may queue this part of the buffer: 2 BDP by default, over a hundred SACKs [ours]."""
 MAX_BUFFER = 1 << 31
 _NEVER = (1 << 32) - 1
-"""A threshold above every buffer, for those that do not fit 32 bits."""
 
 
 def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
-    """Load and pin both programs and all maps, empty. Raises :class:`UserError` if the kernel refuses."""
     tool = shutil.which("bpftool", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
     if tool is None:
         raise UserError("bpftool is missing: install it with apt-get install bpftool")
@@ -47,14 +44,13 @@ def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
 
 
 def unload() -> None:
-    """Remove every pin; programs live on while something is attached to them."""
     shutil.rmtree(PINS, ignore_errors=True)
 
 
 def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH, delayed: bool = False) -> None:
-    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is used for random marking,
-    ``switch_kind`` says who forwards on switches (layout.KIND_*), ``delayed`` that each host has its TUN (kernel_paths.py). May be called
-    again on a running fabric to change thresholds or the seed. Raises :class:`UserError` on a fabric that is too large for the programs."""
+    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is for random marking,
+    ``switch_kind`` is layout.KIND_*, ``delayed``: each host has its TUN (kernel_paths.py). Call it again on a running fabric to change
+    thresholds or the seed. Raises :class:`UserError` on a fabric that is too large for the programs."""
     if len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
         raise UserError(
             f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
@@ -105,7 +101,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
 
 
 def end_delay(fabric: Fabric, host: int) -> None:
-    """Let a host's frames go to its kernel at once from now on: the agent that held them is gone, and the kernel must be able to say so."""
+    """A host's frames go to its kernel at once: the agent that held them is gone, and the kernel must be able to say so."""
     config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         if port.node == fabric.hosts[host]:
@@ -117,7 +113,6 @@ def end_delay(fabric: Fabric, host: int) -> None:
 
 
 def flags(fabric: Fabric, last_hop: bool) -> int:
-    """Return the flags of a switch's port, in the form that the programs read."""
     return (
         (layout.MARKS if fabric.ecn else 0)
         | (layout.TRIMS if fabric.trimming else 0)
@@ -127,12 +122,10 @@ def flags(fabric: Fabric, last_hop: bool) -> int:
 
 
 def pfc_flags(fabric: Fabric, from_switch: bool) -> int:
-    """Return the flags of any port that say what is done under PFC; ``from_switch``: the cable's other end is a switch's."""
     return (layout.LOSSLESS | (layout.FROM_SWITCH if from_switch else 0)) if fabric.pfc else 0
 
 
 def most_held(fabric: Fabric) -> int:
-    """Compute the bytes of RoCE's data that may wait in one switch under PFC, for all its ports; 0 without PFC."""
     if not fabric.pfc:
         return 0
     rate = max(fabric.nic_rate, fabric.fabric_rate)
@@ -145,7 +138,6 @@ def high_limit(fabric: Fabric) -> int:
 
 
 def program_fabric(fabric: Fabric) -> None:
-    """Write every switch's static table into the freshly loaded map, for a cluster without a controller."""
     index = {port.name: layout.PORT_BASE + port.number for port in fabric.ports}
     routes = BpfMap(PINS / "routes")
     tables = static_tables(fabric)

@@ -1,8 +1,4 @@
-"""BPF maps from Python: bpf(2) by ctypes, and plain memory for maps that allow it.
-
-Used by the loader, the counters and the controller's eBPF southbound. Does not know what a map means. Map objects
-close their file descriptor when they are closed or collected.
-"""
+"""BPF maps from Python: bpf(2) by ctypes, and plain memory for maps that allow it."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _bpf(command: int, attr: bytes | bytearray) -> int:
-    """Make one bpf(2) call. Raises OSError."""
     buffer = (ctypes.c_char * len(attr)).from_buffer_copy(attr)
     result: int = _libc.syscall(_SYS_BPF, command, ctypes.byref(buffer), len(attr))
     if result < 0:
@@ -30,7 +25,7 @@ def _bpf(command: int, attr: bytes | bytearray) -> int:
 
 
 class BpfMap:
-    """A pinned map. Keys and values are bytes in the host's byte order. Raises OSError when the kernel refuses."""
+    """Keys and values are bytes in the host's byte order. Raises OSError when the kernel refuses."""
 
     def __init__(self, path: str | Path) -> None:
         self.fd = -1
@@ -48,7 +43,6 @@ class BpfMap:
         _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, 0))
 
     def lookup(self, key: bytes) -> bytes | None:
-        """Return the value at ``key``, or None."""
         out = ctypes.create_string_buffer(self.value_size)
         try:
             self._element(_LOOKUP, key, ctypes.addressof(out))
@@ -65,7 +59,6 @@ class BpfMap:
         self._element(_UPDATE, key, ctypes.addressof(value_buffer))
 
     def delete(self, key: bytes) -> bool:
-        """Remove ``key``; returns False if it was not there."""
         try:
             self._element(_DELETE, key, 0)
         except OSError as error:
@@ -75,7 +68,7 @@ class BpfMap:
         return True
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Return all entries; an entry that changes meanwhile may be missed or returned twice."""
+        """An entry that changes meanwhile may be missed or returned twice."""
         following = ctypes.create_string_buffer(self.key_size)
         previous: ctypes.Array[ctypes.c_char] | None = None
         while True:
@@ -93,8 +86,8 @@ class BpfMap:
             previous = ctypes.create_string_buffer(current, len(current))
 
     def memory(self) -> memoryview:
-        """Return an array map made with BPF_F_MMAPABLE as live, writable memory: entry i starts at i * value_size rounded up to 8. Aligned
-        8-byte loads and stores are atomic; entries as a whole are not. The mapping outlives :meth:`close`."""
+        """Live, writable memory of an array map made with BPF_F_MMAPABLE: entry i starts at i * value_size rounded up to 8. Aligned 8-byte
+        loads and stores are atomic; entries as a whole are not. The mapping outlives :meth:`close`."""
         stride = (self.value_size + 7) // 8 * 8
         pages = -(-stride * self.max_entries // mmap.PAGESIZE)
         mapped = mmap.mmap(self.fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -110,7 +103,7 @@ class BpfMap:
 
 
 def live_words(path: Path) -> memoryview:
-    """Return a pinned array map of u64 as live memory. Raises OSError."""
+    """Returns a pinned array map of u64 as live memory. Raises OSError."""
     bpf_map = BpfMap(path)
     try:
         return bpf_map.memory().cast("Q")

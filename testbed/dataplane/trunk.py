@@ -1,8 +1,4 @@
-"""The data plane's part of the trunk between machines that carry one fabric together: which ports lie where, and what it carried.
-
-Called by testbed/emulated/trunk.py, which makes the device, on a machine whose data plane is loaded (loader.py). Frames that machines sent
-to a port and its own machine did not receive are lost on the trunk: :func:`lost`.
-"""
+"""The data plane's part of the trunk between machines that carry one fabric together: which ports lie where, and what it carried."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ from topologies.parts import Part
 PROGRAM = PINS / "progs" / "fabric_trunk"
 _WORDS = len(layout.TRUNK_WORDS)
 Carried = dict[int, list[int]]
-"""Egress port -> what one machine counted there, as layout.TRUNK_WORDS."""
+"""Egress port -> layout.TRUNK_WORDS of one machine."""
 
 
 def describe(parts: Sequence[Part], own: int, addresses: Sequence[str]) -> None:
-    """Tell the programs which machine has which port. ``own``: this machine's place in ``parts``; ``addresses``: IPv4, by machine."""
     numbers = [int(ipaddress.IPv4Address(address)) for address in addresses]
     leads_to, peers = BpfMap(PINS / "trunk_to"), BpfMap(PINS / "trunk_peers")
     for part in parts:
@@ -35,25 +30,21 @@ def describe(parts: Sequence[Part], own: int, addresses: Sequence[str]) -> None:
 
 
 class TrunkCounters:
-    """The trunk's maps as live memory."""
-
     def __init__(self) -> None:
         self._stats, self._strays = (live_words(PINS / name) for name in ("trunk_stats", "trunk_strays"))
 
     @property
     def strays(self) -> int:
-        """Count the frames that came in from anybody but a peer, or for no port of this machine."""
         return int(self._strays[0])
 
     def carried(self, ports: Iterable[int]) -> Carried:
-        """Return what was counted at these egress ports, without those that carried nothing."""
         rows = ((port, self._stats[port * _WORDS : (port + 1) * _WORDS].tolist()) for port in ports)
         return {port: words for port, words in rows if any(words)}
 
 
 def lost(machines: Iterable[Mapping[int, Sequence[int]]]) -> dict[int, int]:
-    """Count the packets lost on the trunk, by egress port, from what every machine counted; ports without loss have no entry. A frame on
-    its way counts as lost: ask once the fabric is quiet, and read the receivers' counters first."""
+    """Counts lost packets by egress port, from what every machine counted; ports without loss have no entry. A frame on its way counts as
+    lost: ask once the fabric is quiet, and read the receivers' counters first."""
     sent, received = layout.TRUNK_WORDS.index("sent_packets"), layout.TRUNK_WORDS.index("received_packets")
     missing: dict[int, int] = {}
     for carried in machines:

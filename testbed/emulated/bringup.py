@@ -1,7 +1,6 @@
-"""The command batches that make a fabric's interfaces, queues and routes: text in, one process per namespace and tool.
+"""Makes the command batches that create a fabric's interfaces, queues and routes: text in, one process per namespace and tool.
 
-Called by fabric.py. Batches are the point: 320 veth pairs with queues and filters come up in well under a second, where one process
-per command took minutes. The text builders are pure and tested without root.
+In batches, 320 veth pairs with queues and filters come up in well under a second; one process per command took minutes.
 """
 
 from __future__ import annotations
@@ -24,27 +23,25 @@ from topologies.paths import path_evs
 from topologies.units import BYTE, NS
 
 MTU_ROOM = 64
-"""A link's MTU is this much above a full data packet's, bytes: immediates and other transports' headers fit [ours]."""
+"""Bytes of a link's MTU beyond a full data packet, for immediates and other transports' headers [ours]."""
 BURST_S = 0.0005
 BURST = 25 * NS
-"""The time that a port may catch up after a late timer. HTB cannot tell a late timer from having had nothing to send: ports that often
-pause go faster than their rate by that much each time. If it is shorter, late timers cost full ports so much that queues grow and mark. It
-is wall time, or network time where that is more, so that what timers may be late grows with the dilation [ours; docs/why/fidelity.md]."""
+"""The time that a port may catch up after a late timer [ours; docs/why/fidelity.md].
+
+HTB cannot tell a late timer from having had nothing to send, so ports that often pause exceed their rate by that much. With a shorter time,
+late timers cost full ports so much that queues grow and mark. It is wall time, or network time where that is more.
+"""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
-"""Major number of the qdisc below the data class: a plain FIFO, under PFC a token bucket."""
 DATA_CLASS = 0x10002
-"""The class above :data:`DATA_QUEUE`, 1:2."""
 LOSSLESS_LIMIT = 1 << 30
-"""Length of the queue below the data class under PFC, bytes; never reached, room is kept where frames come in."""
+"""The queue is never full: under PFC room is kept where frames come in."""
 AT_ONCE = 8
-"""The most processes that :func:`run_batches` has at once."""
 NO_MEMORY_S = 10.0
-"""A batch tries a line that found the kernel out of memory again until this long after its start [ours]."""
+"""Seconds for which a batch retries lines that found the kernel out of memory [ours]."""
 NO_MEMORY_PAUSE_S = 0.02
-"""The pause before a batch tries a line again [ours]."""
 TX_QUEUE = 10_000
-"""Length of an interface's queue, frames; never reached, the counted backlog drops long before."""
+"""The queue is never full: the counted backlog drops long before."""
 
 
 def link_mtu(fabric: Fabric) -> int:
@@ -52,9 +49,6 @@ def link_mtu(fabric: Fabric) -> int:
 
 
 def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link] | None = None) -> list[str]:
-    """Make the `ip link add` lines of ``links``, by default of every cable. ``namespaces``: host -> what iproute2 takes after `netns`;
-    switches share the batch's own."""
-
     def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
         mac = addressing.HOST_MAC if host else addressing.SWITCH_MAC + port.number.to_bytes(2, "big")
@@ -66,12 +60,10 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link]
 
 
 def kernel_rate(rate: float, clock: WallClock) -> int:
-    """Convert a rate of the network (bits/s) to one of this machine, the only kind that its kernel and programs know."""
     return max(1, round(rate / clock.dilation))
 
 
 def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: int) -> list[str]:
-    """Make the `tc` lines of a port's HTB classes; ``verb``: add, or change for other rates (bits/s) on a running port."""
     slow, dev = kernel_rate(rate, clock), f"dev {port.name}"
     half = slow // 2
 
@@ -87,12 +79,11 @@ def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: i
 
 
 def burst_bytes(rate: int, clock: WallClock) -> int:
-    """Compute a port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
+    """The bucket may be less than a frame: HTB lets one go while nothing is owed."""
     return max(LEAST_BURST, rate * max(clock.patience(BURST_S), BURST) // BYTE)
 
 
 def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, int]]) -> list[str]:
-    """Make the `tc` lines of egress queue and programs for (port, rate in bits/s)."""
     lines = []
     for port, rate in ports:
         dev = f"dev {port.name}"
@@ -111,9 +102,8 @@ def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, in
 
 
 def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
-    """Make the `tc` lines of the queue below a port's data class. ``dev``: "dev NAME". Under PFC it is a token bucket, which stands still
-    while its rate is next to nothing, and a class whose queue takes no frame: a frame sent there makes the kernel look at the other classes
-    (netlink.PauseSocket)."""
+    """Under PFC the queue is a token bucket, which stands still while its rate is next to nothing, and a class whose queue refuses every
+    frame. A refused frame makes the kernel look at the other classes (netlink.PauseSocket)."""
     parent = f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}:"
     if not fabric.pfc:
         return [f"{parent} bfifo limit {fabric.buffer_bytes + 65536}"]
@@ -125,8 +115,7 @@ def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
 
 
 def spread(fabric: Fabric, src: int, dst: int) -> int:
-    """Choose the EV of the one path on which the kernel of ``src`` reaches ``dst``: pairs are spread over planes first, then uplinks, and a
-    pair's two directions take the same path."""
+    """Choose the EV of the kernel's one path. Pairs are spread over planes, then uplinks; both directions take one path."""
     evs = path_evs(fabric, src, dst)
     low, high = sorted((src, dst))
     plane = (low + high) % fabric.planes
@@ -136,7 +125,6 @@ def spread(fabric: Fabric, src: int, dst: int) -> int:
 
 
 def peer_route(fabric: Fabric, host: int, peer: int) -> str:
-    """Make the one-path route by which ``host`` reaches ``peer``, as `ip route add` and `ip route replace` take it."""
     value = spread(fabric, host, peer)
     segment = addressing.text(addressing.path_address(fabric, host, peer, value))
     port = f"h{host}-p{addressing.ev_fields(value)[0]}"
@@ -145,7 +133,6 @@ def peer_route(fabric: Fabric, host: int, peer: int) -> str:
 
 
 def host_lines(fabric: Fabric, host: int) -> list[str]:
-    """Make the `ip` lines that give a host its address, neighbours and SRv6 routes."""
     inner = addressing.text(addressing.inner_address(host))
     gateway = f"via {addressing.GATEWAY}"
     lines = ["link set lo up", f"addr add {inner}/128 dev lo nodad"]
@@ -177,16 +164,17 @@ HOST_SYSCTLS = {
 
 
 def run_batches(tool: str, batches: Iterable[tuple[Sequence[str], str]]) -> None:
-    """Call :func:`run_batch` for each (lines, namespace), all at once as far as the machine can. Raises the first's :class:`UserError`."""
     with ThreadPoolExecutor(AT_ONCE) as workers:
         for done in [workers.submit(run_batch, tool, lines, namespace) for lines, namespace in batches]:
             done.result()
 
 
 def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:
-    """Run `ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused. A
-    line that finds the kernel out of memory is tried again, with those after it: every SRv6 route takes memory of each core from a reserve
-    that the kernel fills again in the background. Thousands of routes at once empty it, where the filling waits for busy cores."""
+    """Run `ip -batch` or `tc -batch` in the namespace at a path. Raises :class:`UserError` with the first line it refused.
+
+    A line that finds the kernel out of memory is tried again, with those after it. Every SRv6 route takes memory of each core from a
+    reserve, which the kernel refills in the background: thousands of routes at once empty it while the cores are busy.
+    """
     if not lines:
         return
     program = shutil.which(tool, path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")

@@ -1,7 +1,6 @@
 """Keeps pcaps of chosen links: one tcpdump per link, on the switch's end, both directions, in one file.
 
-Used by testbed.emulated.cluster. A capture must be complete or say that it is not: large buffers, and the kernel's drop count is kept.
-It runs outside our processes, so it slows none of them.
+A capture must be complete or say that it is not: buffers are large, and the kernel's count of drops is kept.
 """
 
 from __future__ import annotations
@@ -21,16 +20,13 @@ from topologies.clos import Fabric
 
 BUFFER_KIB = 65536
 SNAP_ROOM = 256
-"""Bytes kept of each frame beyond a full data packet: more than a link's MTU lets through."""
 START_S = 5.0
 
 
 class Capture:
-    """One link's capture; ``path`` is a pcap file with nanosecond timestamps."""
-
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """Start a capture. ``come_twice``: frames come in twice (packet_sockets.py); the file contains them once. Returns when frames are
-        being captured. Raises :class:`UserError` if they cannot be."""
+        """Returns when frames are captured, or raises :class:`UserError`. ``come_twice``: frames come in twice (packet_sockets.py), and the
+        file has them once."""
         cable = fabric.link(link)
         port = cable.b  # the upper end is a switch's, on every cable
         tool = shutil.which("tcpdump", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
@@ -64,7 +60,6 @@ class Capture:
                 sock.close()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End the capture; the file contains all that came before. Sets ``captured`` and ``dropped``."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:

@@ -1,7 +1,6 @@
-"""A cluster that can be broken: fabric, controller and agents of one emulated run as one object.
+"""A cluster that can be broken: fabric, controller and agents of one emulated run as one object, inside the sandbox only.
 
-The runner, `mrcbed up` and the tests make it, inside the sandbox only. It owns and watches every process that it starts: when any but the
-controller dies, :meth:`Cluster.check` raises, and if nobody tears the cluster down within a second, the watcher does.
+When any but the controller dies, :meth:`Cluster.check` raises. If nobody tears the cluster down within a second, the watcher does.
 """
 
 from __future__ import annotations
@@ -51,24 +50,21 @@ from topologies.clos import Fabric
 from topologies.parts import whole
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
-"""Points at which bring-up can be made to fail, by the environment variable MRCBED_CRASH_AT: ``<point>`` raises there, ``<point>:kill``
-kills this process."""
+"""Points where MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
-"""Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
+"""More hosts would take minutes to come up: each needs processes, and each pair a route [ours]."""
 MOST_DESCRIPTORS = 900
-"""The most descriptors of a process of several agents, which has five and one for each NIC port of every agent: select takes numbers below
-1,024."""
+"""Descriptors of a process of several agents (five, and one per NIC port of each): select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
 PAUSER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
 KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
-"""Seconds after a death at which the main thread is interrupted if it has not noticed, and at which everything is ended without it."""
+"""Seconds after a death until the main thread is interrupted if it has not noticed, and until everything is ended without it."""
 LAST_WORDS_S = GRACE_S + KILL_S + 1.0
-"""A main thread that has noticed a death may take this long before the tear-down: users' programs end by themselves first."""
+"""Seconds for a main thread that has noticed a death: users' programs end by themselves first."""
 DRAIN_S = 0.05
-"""The wait between the end of the senders and that of the captures, so that the files contain the last frames."""
 ROOT = Path(__file__).resolve().parents[2]
 _AGENT = "the agent of "
 
@@ -78,9 +74,12 @@ class InjectedCrash(RuntimeError):
 
 
 class Cluster(Started, TakesFaults):
-    """A cluster on this machine. ``dilation`` is that of :class:`agents.clock.WallClock`. With ``controller`` False the switches' tables
-    are written without Ryu. ``progress(stage, share)`` reports how far bring-up has come. With ``trunk`` the cluster is the part of a
-    fabric that this machine carries, and :attr:`agents` has only that part's, in the order of ``part.hosts``."""
+    """A cluster on this machine. ``dilation`` is that of :class:`agents.clock.WallClock`. ``progress(stage, share)`` reports how far
+    bring-up has come.
+
+    With ``controller`` False the switches' tables are written without Ryu. With ``trunk`` the cluster is this machine's part of a fabric,
+    and :attr:`agents` has that part's alone, in the order of ``part.hosts``.
+    """
 
     name = EMULATED
 
@@ -138,8 +137,7 @@ class Cluster(Started, TakesFaults):
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring everything but the agents up. After a failure it tears down what is up and raises the error: :class:`UserError` for what
-        people can fix."""
+        """Bring everything but the agents up, or tear all down and raise; :class:`UserError` is for what people can fix."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -176,7 +174,7 @@ class Cluster(Started, TakesFaults):
         self.booted_ns = time.monotonic_ns() - started
 
     def stop(self) -> None:
-        """Take everything down. Idempotent, takes under two seconds, and no signal interrupts it."""
+        """Take everything down in under two seconds. Idempotent; no signal interrupts it."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -218,7 +216,6 @@ class Cluster(Started, TakesFaults):
         return [*self._agents, *(process for process in (self._controller, self._pauser) if process is not None)]
 
     def _flush_agents(self) -> None:
-        """Give agents a moment to write down what they measured, and kill those that do not answer."""
         running = [process for process in self._agents if process.poll() is None]
         for process in running:
             process.terminate()
@@ -227,7 +224,6 @@ class Cluster(Started, TakesFaults):
             time.sleep(0.005)
 
     def _reach(self, point: str) -> None:
-        """Pass a named point of bring-up: report progress, and crash if a test asks for it."""
         if point in CRASH_POINTS:
             self._progress(f"bringing up {self.fabric.name}: {point.replace('-', ' ')}", CRASH_POINTS.index(point) / len(CRASH_POINTS))
         crash_point, _, mode = os.environ.get("MRCBED_CRASH_AT", "").partition(":")
@@ -241,7 +237,6 @@ class Cluster(Started, TakesFaults):
     # --- PFC -----------------------------------------------------------------------------------------------------
 
     def _start_pauser(self) -> None:
-        """Start the process that pauses ports (testbed/emulated/pauser.py); returns when it watches."""
         config = json.dumps({"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "namespaces": self.net.namespaces})
         log = Path(sandbox.RUN_DIR) / "pauser.log"
         with log.open("wb") as complaints:
@@ -314,9 +309,11 @@ class Cluster(Started, TakesFaults):
     def start_agents(
         self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """Start one agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
-        ``policy`` chooses what the controller says to agents about link events (testbed/controller/steering.py). With ``alone`` each agent
-        has a process of its own, for faults that stop or kill one; otherwise they share processes, one per core."""
+        """Start one agent per host; returns when every control socket answers. Raises :class:`UserError`.
+
+        ``policy`` chooses what the controller tells agents about link events (testbed/controller/steering.py). With ``alone`` each agent
+        has a process, for faults that stop or kill one; otherwise they share one per core.
+        """
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
@@ -413,30 +410,28 @@ class Cluster(Started, TakesFaults):
         return paths
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Note that the network has converged around these links, all that are down: the hosts' own routes follow where a kernel transport
-        runs."""
         if self._kernel_paths is not None:
             self._kernel_paths.reroute(dead_links)
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Put an entry on the denylist (topologies/denylist.py), for the fabric's life; returns whether it is new. The entry goes through
-        the controller, or straight to the agents where there is none. Raises UserError or FabricError, one line."""
+        """Put an entry on the denylist for the fabric's life; returns whether it is new. It goes through the controller, or to the agents
+        where there is none. Raises UserError or FabricError."""
         return self.control.deny(entry, reason, by)
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Take an entry off the denylist, or with ``by`` only that party's denial; returns whether it was there. Raises as :meth:`deny`."""
+        """Remove an entry, or with ``by`` only that party's denial; returns whether it was there. Raises as :meth:`deny`."""
         return self.control.allow(entry, by)
 
     def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
-        """Return what the controller saw and did after a time (docs/why/controller.md); empty without a living controller."""
+        """What the controller saw and did since a time; empty without a living controller."""
         return self.control.journal(since_ps)
 
     def denied(self) -> list[dict[str, Any]]:
-        """Return the denylist: ``{"entry", "by", "reason", "since_ps"}``, one row per party that denies it."""
+        """``{"entry", "by", "reason", "since_ps"}``, one row per party that denies an entry."""
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:
-        """Make one flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
+        """Make a flow of iperf3, not yet prepared. The caller ends it."""
 
         def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
             process: subprocess.Popen[bytes] = self.net[host].popen(command, env=environment(), **keys)
@@ -445,13 +440,12 @@ class Cluster(Started, TakesFaults):
         return Iperf(self.fabric, self.clock, stream, popen, self.net.path_of, stem)
 
     def management(self) -> None:
-        """Bring the management network up (testbed/emulated/management.py), unless it is. Raises :class:`UserError`."""
         if not self.net.managed:
             management.bring_up(self.net)
             self.net.managed = True
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
-        """Start a program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""
+        """Start a program on hosts, in rank order; the caller ends it. Raises :class:`UserError`."""
         return EmulatedPrograms(self, program, hosts)
 
     # --- faults and counters ---------------------------------------------------------------------------------------
@@ -463,20 +457,17 @@ class Cluster(Started, TakesFaults):
         return self._faults
 
     def _process_of(self, host: int) -> subprocess.Popen[bytes] | Adopted | None:
-        """Return a host's agent, or the controller for -1."""
         if host < 0:
             return self._controller
         place = self.part.hosts.index(host) if host in self.part.hosts else len(self._agents)
         return self._agents[place] if self._share == 1 and place < len(self._agents) else None
 
     def _socket_of(self, host: int) -> str:
-        """Return the path of the control socket of a host's agent, "" if there is none."""
         place = self.part.hosts.index(host) if host in self.part.hosts else len(self.agents)
         return self.agents[place].path if place < len(self.agents) else ""
 
     def counters(self) -> list[dict[str, Any]]:
-        """Return one row per port (testbed/dataplane/counters.py), with the time that its data class was paused converted from this
-        machine's to network time."""
+        """Return one row per port (testbed/dataplane/counters.py); pauses are network time."""
         return [
             {f"{key[:-3]}_ps" if key.endswith("_ns") else key: self.clock.span(value) if key.endswith("_ns") else value
              for key, value in row.items()}
@@ -484,15 +475,14 @@ class Cluster(Started, TakesFaults):
         ]  # fmt: skip
 
     def backlog(self, port: str) -> int:
-        """Read from memory the bytes of the data class that wait at a port, by its name. Raises KeyError if there is no such port."""
+        """Bytes of the data class that wait at a port. Raises KeyError."""
         return self.net.counters.data_backlog(self._port_numbers[port])
 
     def loads(self) -> Loads:
-        """Return a row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
         return self.net.counters.loads()
 
     def quiesce(self, timeout: int) -> bool:
-        """Wait until no port has anything queued or on its way, at most ``timeout``."""
+        """Wait until no port has anything queued or on its way, at most ``timeout``; returns whether that happened."""
         until = self.clock.now() + timeout
         while not self.net.counters.quiet():
             if self.clock.now() > until:
@@ -501,14 +491,12 @@ class Cluster(Started, TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Return the pids of the processes that work during a run, by name: agents by the name of their (first) host, ``controller``, and
-        ``runner`` for this process."""
+        """Name -> pid of the processes that work during a run; agents have the name of their (first) host."""
         pids = {name: process.pid for name, process in zip(self.part.host_names[:: self._share], list(self._agents), strict=False)}
         pids |= {"pauser": self._pauser.pid} if self._pauser is not None else {}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
     def port_watch(self) -> PortWatch:
-        """Make a watch over rates and queues of all ports (testbed/emulated/port_watch.py), to be used while the cluster is up."""
         if self._queues is None:
             self._queues = netlink.QueueSocket(self.net.namespaces[""])
         queues = self._queues
@@ -520,11 +508,11 @@ class Cluster(Started, TakesFaults):
 
     @property
     def death(self) -> str:
-        """Say which of its processes died, and how; empty while all live."""
+        """Which of its processes died, and how; empty while all live."""
         return self._died
 
     def run_watch(self, interval: int) -> None:
-        """Do nothing: all of the cluster is on this machine, which the runner watches."""
+        """Do nothing: the runner itself watches this machine."""
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -552,7 +540,6 @@ class Cluster(Started, TakesFaults):
             self._died = self._died or f"{name} (process {process.pid}) {ended}" + (f", saying {complaint!r}" if complaint else "")
 
     def _watch(self) -> None:
-        """Sleep until a process dies; then give the main thread a moment to notice, and shut down if it does not."""
         while True:
             with self._watch_lock:
                 live = dict(self._watched)
@@ -575,8 +562,7 @@ class Cluster(Started, TakesFaults):
                 return
 
     def _let_kernels_answer(self) -> None:
-        """Let kernels whose agent has died hear what peers send to its connections, and refuse it: so the peers learn what they have
-        lost."""
+        """Kernels whose agent has died refuse what peers send to its connections, so that the peers learn of the loss."""
         for host, process in enumerate(list(self._agents) if self._kernel_paths is not None else ()):
             if process.poll() is not None:
                 loader.end_delay(self.fabric, host)
@@ -593,7 +579,6 @@ class Cluster(Started, TakesFaults):
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and the like back until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -602,7 +587,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _host_processes(config: Path) -> dict[str, int]:
-    """Read the host processes that a file describes, name -> id; they are children of this process. Raises UserError."""
+    """Read name -> id, all children of this process. Raises UserError."""
     command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
     complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
     try:
@@ -625,14 +610,13 @@ def _host_processes(config: Path) -> dict[str, int]:
 
 
 def environment() -> dict[str, str]:
-    """Return our own environment, which contains the run's mark. The project can be imported from anywhere. NumPy starts no threads: an
-    agent only adds and compares with it."""
+    """Our environment, with the run's mark. The project is importable anywhere. NumPy starts no threads: an agent only adds and compares
+    with it."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _last_line(path: Path) -> str:
-    """Return the last line that a process wrote to stderr."""
     try:
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:

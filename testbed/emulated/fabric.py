@@ -1,8 +1,7 @@
-"""The emulated fabric: a Mininet network built from a topologies.Fabric, in batches, out of switches (eBPF, or Open vSwitch bridges) and
-rated cables.
+"""The emulated fabric: a Mininet network built in batches from a topologies.Fabric, inside the sandbox only.
 
-Used by testbed.emulated.cluster, inside the sandbox only. Mininet's API and prompt work on it. Nothing appears in the machine's own network
-namespace, and no sysctl of the machine changes. The fabric disappears with its last process and descriptor.
+Nothing appears in the machine's own network namespace, and no sysctl of the machine changes. The fabric disappears with its last process
+and descriptor.
 """
 
 from __future__ import annotations
@@ -40,16 +39,17 @@ from topologies.parts import whole
 Step = Callable[[str], None]
 CARRIERS_S = 5.0
 STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues", "routes", "links-up", "settle")
-"""Stages of bring-up, in order."""
 
 
 class FabricNet(Mininet):
-    """A fabric that ``start`` builds and ``stop`` removes. ``step`` gets the name of each stage of bring-up before it begins
-    (:data:`STEPS`). After :meth:`start` it has ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and
-    ``namespaces`` (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks."""
+    """A fabric that ``start`` builds and ``stop`` removes. ``step`` gets the name of each stage of bring-up (:data:`STEPS`) before it
+    begins.
+
+    Later it has ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces`` (node -> descriptor; all
+    switches under ""). Raises :class:`UserError` on what the machine lacks.
+    """
 
     def __init__(self, fabric: Fabric, clock: WallClock, step: Step, switch: str, trunk: Trunk | None) -> None:
-        """Prepare a fabric. With ``trunk`` only this machine's part is built, which leads to the machines that have the others."""
         if not sandbox.inside():
             raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
         self.fabric, self.clock = fabric, clock
@@ -115,7 +115,6 @@ class FabricNet(Mininet):
         self.built = True
 
     def path_of(self, node: str) -> str:
-        """Return the path of a node's network namespace for nsenter; "" stands for the switches'."""
         return f"/proc/{os.getpid()}/fd/{self.namespaces[node]}"
 
     def _adopt_cables(self) -> None:
@@ -155,7 +154,6 @@ class FabricNet(Mininet):
 
     @property
     def switches_are(self) -> str:
-        """Say what forwards packets, as text for people."""
         if self.ovs is None:
             return "eBPF programs"
         place = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
@@ -163,11 +161,10 @@ class FabricNet(Mininet):
 
     @property
     def come_twice(self) -> bool:
-        """Whether packet sockets on switch ports hear every frame that comes in a second time (packet_sockets.py)."""
+        """Packet sockets on switch ports hear a frame that comes in a second time (packet_sockets.py)."""
         return self.switch_kind == layout.KIND_TAPPED
 
     def program(self) -> None:
-        """Write every switch's static table, without a controller."""
         if self.ovs is not None:
             self.ovs.program()
         else:
@@ -176,7 +173,7 @@ class FabricNet(Mininet):
     # --- removing --------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Remove everything: all processes in the hosts, namespaces with all their contents, pins. Idempotent."""
+        """Remove everything: processes in the hosts, namespaces, pins. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -197,7 +194,6 @@ class FabricNet(Mininet):
     # --- Mininet's API where its own would not do ------------------------------------------------------------
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """Set the cable between two nodes "up" or "down", acting on the switch's end only."""
         if status not in ("up", "down"):
             error(f"status must be up or down, not {status}\n")
             return
@@ -214,7 +210,7 @@ class FabricNet(Mininet):
     def iperf(
         self, hosts: Any = None, l4Type: str = "TCP", udpBw: str = "10M", fmt: Any = None, seconds: int = 5, port: int = 5201
     ) -> list[str]:
-        """Run iperf3 between two hosts; returns [server, client] rates as Mininet's iperf does."""
+        """Return [server, client] rates, as Mininet's iperf does."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
         daemon = server.popen(["iperf3", "-s", "-1", "-p", str(port)])
@@ -243,7 +239,6 @@ class FabricNet(Mininet):
 
 
 def end_processes_in(namespaces: set[int]) -> None:
-    """Kill every process whose network namespace is one of ours (inodes): they were made for this fabric."""
     own = os.getpid()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == own:

@@ -1,12 +1,11 @@
 """A Unix socket that takes faults from the program under test: one line per order, in the words of the prompt, and one line of answer.
 
-    inject KIND ON [KEY=VALUE...]   ->  ok NUMBER, or ok alone for a kind that cannot be taken back
-    heal [NUMBER...]                ->  ok; without a number all of this connection's
-    anything that is wrong          ->  error TEXT
+- inject KIND ON [KEY=VALUE...]: ok NUMBER, or ok alone for a kind that cannot be taken back
+- heal [NUMBER...]: ok; without a number all of this connection's
+- anything that is wrong: error TEXT
 
-What a connection has injected is taken back when it closes, and it can take back nothing else. The socket belongs to the program's user,
-mode 0600, in a folder that only the run's processes see; whoever may connect may break this run's fabric, and nothing beyond it: all kinds
-of faults act on what the run has made. A thread of its own serves it, so no client holds up the run.
+A connection's faults are taken back when it closes, and it can take back no others. The socket belongs to the program's user, mode 0600, in
+a folder that only the run's processes see. Its user can break this run's fabric, and nothing beyond it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ VARIABLE = "MRCBED_FAULTS"
 USAGE = 'inject KIND ON [KEY=VALUE...], like "inject loss h0-p1 probability=0.01"'
 MOST_CLIENTS = 64
 MOST_FAULTS = 256
-"""Of a connection [ours]."""
 LINE = 4096
-"""Bytes of an order [ours]."""
 
 
 class _Client:
@@ -46,7 +43,7 @@ class _Client:
 
 
 class FaultSocket:
-    """Serves until :meth:`close`. ``user``: who may connect beside root, None: root alone. Raises OSError."""
+    """Serves until :meth:`close`. ``user`` may connect beside root (None: root alone). Raises OSError."""
 
     def __init__(self, injections: Injections, user: int | None) -> None:
         self._injections = injections
@@ -70,7 +67,6 @@ class FaultSocket:
         self._thread.start()
 
     def close(self) -> None:
-        """Take back what clients have injected, and end. Idempotent."""
         if self._thread.is_alive():
             self._waker.send(b"x")
             self._thread.join()
@@ -108,7 +104,7 @@ class FaultSocket:
         self._heal(client, client.numbers)
 
     def _read(self, client: _Client) -> None:
-        """Read what a client has sent and answer each line; who sends no lines, or does not read answers, is dropped."""
+        """A client that sends no lines, or does not read answers, is dropped."""
         try:
             data = client.sock.recv(LINE)
             *lines, client.incoming = (client.incoming + data).split(b"\n")
@@ -157,7 +153,6 @@ class FaultSocket:
         return [int(word) for word in words] or client.numbers
 
     def _heal(self, client: _Client, numbers: list[int]) -> None:
-        """Take faults back; those that were over before are none."""
         client.numbers = [number for number in client.numbers if number not in numbers]
         for number in numbers:
             with suppress(UserError):

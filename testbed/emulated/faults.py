@@ -1,9 +1,9 @@
 """Takes links and switches of a running fabric down and up, and notices when they change otherwise.
 
-One :class:`Faults` per FabricNet; testbed/faults/holders.py knows which holder keeps what down. A fault acts on the switch's end of a
-cable, never on a host's: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed in both directions,
-interface down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed
-again, gate opened; so the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
+A fault acts on the switch's end of a cable: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed
+in both directions, interface down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at
+both ends, flushed again, gate opened. So the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a
+node.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from topologies.clos import Fabric, Link, Port
 from topologies.parts import Part, whole
 
 SETTLE_S = 1.0
-"""The longest wait for the kernel to report carrier at both ends of a cable."""
 
 
 class Faults(Holders):
-    """The state of every cable. ``namespaces``: node name -> descriptor of its network namespace, switches under the key "". ``part`` says
-    which cables this machine has; of others only the state is kept."""
+    """``namespaces``: node -> descriptor of its network namespace, switches under "". Of cables outside ``part`` only the state is kept."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None
@@ -46,7 +44,6 @@ class Faults(Holders):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching. The fabric itself goes with its namespaces."""
         os.write(self._waker, b"x")
         self._thread.join()
         self._events.close()
@@ -82,8 +79,8 @@ class Faults(Holders):
             self._lower(link)
 
     def _lower(self, link: Link) -> None:
-        """Count what waited as lost once no end can send: the kernel empties a host's queue a moment after the carrier has gone, and not
-        at all if the carrier is back by then."""
+        """Count what waited as lost once no end can send. The kernel empties a host's queue a moment after the carrier has gone, and not at
+        all if the carrier is back by then."""
         self._wait_for(link, up=False)
         self._flush(link)
         self._up[link.name] = False
@@ -97,7 +94,6 @@ class Faults(Holders):
         self._up[link.name] = True
 
     def _wait_for(self, link: Link, up: bool) -> bool:
-        """Wait until the kernel has followed a carrier at both ends of a cable, queues included; False if it does not within SETTLE_S."""
         until = time.monotonic() + patient(SETTLE_S)
         for port in (link.a, link.b):
             sock = self._socket(port)
@@ -131,7 +127,6 @@ class Faults(Holders):
                     self._follow(link)
 
     def _follow(self, link: Link) -> None:
-        """Adopt a cable's state in the kernel, if we did not cause it."""
         try:
             carries = all(self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link))
             if carries == self._up[link.name]:

@@ -1,7 +1,6 @@
-"""Carries faults out on a living cluster; the list of active faults and their rules are in testbed/faults/injections.py.
+"""Carries faults out on a living cluster. Must never touch anything but the cluster's own fabric and processes.
 
-One :class:`Injector` per Cluster, made with it. A thread of its own does what is due later, such as the next change of a flap. Must never
-touch anything but the cluster's own fabric and processes.
+A thread of its own does what is due later, such as the next change of a flap.
 """
 
 from __future__ import annotations
@@ -24,19 +23,16 @@ from testbed.machine.slowness import patient
 from topologies.clos import Fabric
 
 ANSWER_S = 2.0
-"""Wall time within which an agent takes a rule."""
 
 
 class Process(Protocol):
-    """The part of subprocess.Popen that faults need."""
-
     def poll(self) -> int | None: ...
     def send_signal(self, sig: int) -> None: ...
 
 
 class Injector(Injections):
-    """The faults of one cluster. ``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none.
-    ``socket_of(host)`` is the path of its control socket, "" if there is none."""
+    """``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none. ``socket_of(host)`` is the path of its
+    control socket, or ""."""
 
     def __init__(
         self,
@@ -58,8 +54,7 @@ class Injector(Injections):
         self._thread.start()
 
     def close(self) -> None:
-        """Take back what programs have injected, let stopped processes go on, so that they can end, and end the thread. The rest goes with
-        the fabric."""
+        """Stopped processes go on, so that they can end. What programs have injected is taken back, the rest goes with the fabric."""
         for fault_socket in self._sockets.values():
             fault_socket.close()
         with self._wake:
@@ -87,13 +82,12 @@ class Injector(Injections):
         return t
 
     def socket_for(self, user: int | None) -> str:
-        """Return the path of the socket by which programs of a user (None: root) inject faults."""
         if user not in self._sockets:
             self._sockets[user] = FaultSocket(self, user)
         return str(self._sockets[user].path)
 
     def verbs(self, host: int, number: int, rule: Mapping[str, object] | None) -> int:
-        """Ask over a connection of its own: whoever steers the agent may be waiting on theirs, in another thread."""
+        """Ask over a new connection: whoever steers the agent may be waiting on theirs, in another thread."""
         path, process = self.socket_of(host), self.process_of(host)
         try:
             if self._closed or not path or (process is not None and process.poll() is not None):

@@ -21,8 +21,7 @@ READY_S = 20.0
 
 
 def bring_up(cluster: Cluster) -> Programs:
-    """Make the interfaces and start what carries their packets; the caller ends it before the cluster's agents. The interfaces go with
-    their hosts' namespaces. Raises :class:`UserError`."""
+    """The caller ends the programs before the agents. Raises :class:`UserError`."""
     if not tun.available():
         raise UserError(f"{ip.NAME} needs TUN, which this kernel does not give us: modprobe tun, or run without --ip")
     for number, name in enumerate(cluster.fabric.hosts):

@@ -1,7 +1,6 @@
 """Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
 
-testbed.emulated.cluster makes it for scenarios, and the prompt does. It owns two processes, two addresses and two routes, and removes
-exactly these again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
+It owns two processes, two addresses and two routes, and removes exactly these again.
 """
 
 from __future__ import annotations
@@ -30,38 +29,30 @@ from topologies.clos import Fabric
 PROTOCOLS = ("tcp", "udp")
 CONGESTION = ("cubic", "bbr", "reno")
 MAX_STREAMS = 128
-"""The most streams of a flow: iperf3's own limit of -P."""
 PORT = 5201
 HEADERS = 14 + 40 + 40 + 8
-"""Bytes of a UDP frame's headers: Ethernet, the outer IPv6 header, the inner one, UDP."""
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""Either end must write its report within this time after it is asked to end [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def require_iperf3() -> None:
-    """Check that iperf3 is installed. Raises :class:`UserError`."""
     if shutil.which("iperf3", path=PATH) is None:
         raise UserError("iperf3 is missing: install it with apt-get install iperf3 (mrcbed doctor shows what else may be)")
 
 
 def datagram_bytes(fabric: Fabric) -> int:
-    """Compute the payload of a UDP datagram whose frame is as long as a full data packet of an agent's."""
     return fabric.frame_bytes - HEADERS
 
 
 def wire_rate(fabric: Fabric, payload_bps: float) -> float:
-    """Compute the bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams. TCP's headers are a few bytes longer."""
     return payload_bps * fabric.frame_bytes / datagram_bytes(fabric)
 
 
 def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
-    """Make the `ip` lines that give the two ends their addresses and their routes to each other on the stream's path: the source's lines,
-    and the destination's."""
     addresses = [addressing.text(a) for a in addressing.background_addresses(stream.number)]
 
     def lines(near: int, far: int, own: str, peer: str) -> list[str]:
@@ -77,7 +68,6 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 
 
 def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
-    """Make the command lines of iperf3 as the server that takes one test, and as the client."""
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
     seconds = max(1, math.ceil(round(clock.wall_s(stream.length), 6)))
     client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
@@ -92,9 +82,6 @@ def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[lis
 
 
 class Iperf:
-    """One flow. ``popen(host, words, **)`` starts a process in a host, ``path_of(node)`` is its namespace for nsenter. Both ends' JSON goes
-    to ``<stem>.json`` and ``<stem>-server.json``."""
-
     def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
         self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
         self._popen, self._path_of = popen, path_of
@@ -106,7 +93,6 @@ class Iperf:
         self.cut = False  # ended by us before its time
 
     def prepare(self) -> None:
-        """Add addresses and routes, and start a server that listens. After :class:`UserError` nothing is left."""
         require_iperf3()
         try:
             for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
@@ -148,11 +134,9 @@ class Iperf:
 
     @property
     def over(self) -> bool:
-        """Whether the client has ended by itself, successfully or not."""
         return self._client is not None and self._client.poll() is not None
 
     def ask(self) -> None:
-        """Ask the client to end, if it still sends. To end several flows together, ask all of them first, and then wait."""
         if self._end_requested_at is not None:
             return
         self._end_requested_at = time.monotonic()
@@ -161,7 +145,7 @@ class Iperf:
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Have running processes write their reports and end, kill those that do not, and remove routes and addresses. Idempotent."""
+        """Processes write their reports and end, or are killed. Idempotent."""
         self.ask()
         until = (self._end_requested_at or 0.0) + patient(ANSWER_S)
         if self._client is not None:
@@ -180,7 +164,6 @@ class Iperf:
 
 
 def _end(process: Any, until: float) -> None:
-    """Wait until a time (monotonic, s) for a process to end by itself; then terminate it, and at last kill it."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, until - time.monotonic()))
         return

@@ -1,7 +1,6 @@
 """Reads the JSON that iperf3 left at the two ends of a flow: ``<stem>.json`` is the client's, ``<stem>-server.json`` the server's.
 
-Used by the prompt and by scenarios. The client's file has what was sent; of what arrived only the server knows for sure, since a client
-that is told to end early never hears of it. Reads files only.
+Only the server knows for sure what arrived: a client that is told to end early never hears of it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ from agents.clock import WallClock
 from topologies.units import S
 
 CUT = ("interrupt - the client has terminated", "the client has terminated", "interrupt - the server has terminated")
-"""Errors that either end of iperf3 3.12 reports when we end a flow with its run, the last where the path was dead by then; later versions
-add words behind it."""
+"""Errors of iperf3 3.12 when we end a flow with its run; later versions append words."""
 _FIGURES = ("sent_bps", "received_bps", "lost_percent", "jitter_ms", "retransmits", "seconds")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one end's report; {"error": why} where there is none to read."""
     try:
         report = json.loads(path.read_text(encoding="utf-8", errors="replace") or "{}")
     except FileNotFoundError:
@@ -31,7 +28,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def complaint(stem: Path, cut: bool) -> str:
-    """Say why a flow's figures are missing or incomplete; "" if all is well. ``cut``: we ended the flow."""
     for ending, role in (("", "client"), ("-server", "server")):
         message = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
         if message and not (cut and message.startswith(CUT)):
@@ -40,9 +36,9 @@ def complaint(stem: Path, cut: bool) -> str:
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:
-    """Return ``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms``
-    (UDP), ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are of wall time. Lost is the share of
-    the sent bytes that did not arrive: iperf3's own count leaves out what is missing at the end."""
+    """Returns ``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms``
+    (UDP), ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of
+    sent bytes that did not arrive: iperf3's own count omits what is missing at the end."""
     reports = [read_json(Path(f"{stem}{ending}.json")) for ending in ("", "-server")]
     client, server = (report.get("end", {}) for report in reports)
     sent, received = client.get("sum_sent", {}), server.get("sum_received", {})

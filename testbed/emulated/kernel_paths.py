@@ -1,18 +1,17 @@
 """The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
 
-Called by testbed.emulated.cluster. Installed before such agents start and removed when they have ended, so that programs run by hand (ping,
-iperf3) use one path per pair of hosts. The text builders are pure and tested without root.
+Without such agents, programs run by hand (ping, iperf3) use one path per pair of hosts.
 
-**TCP.** A route to each peer with one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
+**TCP.** A route to each peer has one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
 protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the
 flows that were on it move: resilient ECMP, as the `roce` baseline has it. The order is uplink by uplink, and within that plane by plane: a
 lost plane's shares then go to as many others.
 
-**MPTCP.** One address per plane, each with a route of the same kind over that plane's uplinks. A host signals its addresses; whoever
+**MPTCP.** Each plane has an address, with a route of the same kind over that plane's uplinks. A host signals its addresses; whoever
 connected to it opens one subflow to each, from its own address on that plane. The same attempt in the other direction meets a port that
-nobody listens on, so there is one subflow per plane exactly.
+nobody listens on, so there is exactly one subflow per plane.
 
-**Delay.** The data plane hands what reaches a host to a TUN in place of its sockets; the agent holds it for the delay that the cables lack,
+**Delay.** The data plane hands what reaches a host to a TUN in place of its sockets. The agent holds it for the delay that the cables lack,
 and gives it back (agents/kernel/delay.py). Where the machine has no TUN, packets arrive at once.
 """
 
@@ -38,21 +37,20 @@ SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 6291456",
     "net/ipv4/tcp_wmem": "4096 16384 4194304",
 }
-"""Settings in the hosts' namespaces. Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults,
-which a new namespace would not have but rather what somebody set on this machine."""
+"""Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults: a new namespace inherits what somebody
+set on this machine."""
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
-"""MPTCP's buffers: a receiver's holds whatever a sender may have under way, headers and all [ours]. Otherwise data that wait for what a
-dead plane took fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for
+"""A receiver's buffer holds whatever a sender may have under way, headers included [ours]. Otherwise data that wait for what a dead plane
+took fill it. The kernel (seen on 6.18) then no longer moves what is sent again from its subflow, and the connection stands still for
 ever."""
 RTO_MIN = 16 * US
-"""The smallest RTO of a connection: the kernel's own 200 ms at a dilation of 12,500. It is set by route, so that it is the same at every
-dilation [ours]."""
+"""The kernel's smallest RTO of 200 ms at a dilation of 12,500. Set by route, so that it is the same at every dilation [ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
-"""Setting of the hash's key, in Linux 6.10 or later; older kernels draw the key at boot, and no run can be repeated path by path."""
+"""Sets the hash's key, in Linux 6.10 or later. Older kernels draw it at boot, so no run can be repeated path by path."""
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """Return the (EV, weight) of the living paths in the order of the next hops, or of all paths if none lives: frames are then lost in the
+    """Returns (EV, weight) of the living paths in the order of the next hops; of all if none lives, so that frames are lost in the
     fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
@@ -77,10 +75,12 @@ def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) ->
 
 
 def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane: int, congestion: str, clock: WallClock) -> str:
-    """Make a `route replace` line over (EV, weight), with ``plane`` -1 between the hosts' own addresses. Congestion control by route needs
-    no privilege of the sender, and holds for accepted connections too. The MTU repeats the link's: a connection whose route was replaced
-    asks the old route's interface once more, which is the kernel's black hole by then, with an MTU of 68. Without the MTU here, thousands
-    of segments of 8 bytes go out after a re-route (seen on 6.18)."""
+    """Make a `route replace` line over (EV, weight); ``plane`` -1 is between the hosts' own addresses.
+
+    Congestion control by route needs no privilege of the sender, and holds for accepted connections too. The MTU repeats the link's. A
+    connection whose route was replaced asks the old route's interface once more, by then the kernel's black hole with an MTU of 68. Without
+    the MTU here, thousands of segments of 8 bytes go out after a re-route (seen on 6.18).
+    """
     address = addressing.inner_address if plane < 0 else lambda host: addressing.plane_address(plane, host)
     hops = []
     for value, weight in evs:
@@ -93,7 +93,6 @@ def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane:
 
 
 def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClock, dead_links: Collection[str] = ()) -> list[str]:
-    """Make every route of a host, around the dead links."""
     lines = []
     for peer in range(fabric.host_count):
         if peer == host:
@@ -109,7 +108,6 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClo
 
 
 def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """Make the lines that a host needs before its routes: for MPTCP its addresses, which it signals, and room for a subflow on each."""
     if kind != MPTCP:
         return []
     own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
@@ -131,9 +129,6 @@ def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 class KernelPaths:
-    """The hosts' routes for one kernel transport. ``path_of``: host name -> its namespace for nsenter; ``namespaces``: host name ->
-    descriptor."""
-
     def __init__(
         self, fabric: Fabric, clock: WallClock, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str,
         seed: int,
@@ -145,7 +140,7 @@ class KernelPaths:
         self.delays = tun.available()
 
     def install(self) -> None:
-        """Install the routes. Raises UserError after everything is restored."""
+        """Everything is restored before a UserError."""
         try:
             for number, name in enumerate(self.fabric.hosts):
                 sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
@@ -163,7 +158,6 @@ class KernelPaths:
             raise
 
     def reroute(self, dead_links: Collection[str]) -> int:
-        """Lead all hosts' routes around these links, at once as far as the machine can; returns how many hosts' routes changed."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
             host_routes = routes(self.fabric, number, self.kind, self.congestion, self.clock, dead_links)
@@ -175,7 +169,6 @@ class KernelPaths:
         return len(new)
 
     def remove(self, strict: bool = True) -> None:
-        """Restore everything; with ``strict`` False as far as possible."""
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue

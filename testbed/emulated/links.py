@@ -1,7 +1,6 @@
 """Cables of an emulated fabric, as Mininet links and interfaces.
 
-Made by fabric.py around veth pairs that bringup.py creates in one batch, so creating one of these objects touches nothing. Their
-commands (`ifconfig`, `status`, ...) act on the real interface.
+bringup.py creates the veth pairs in one batch, so creating one of these objects touches nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ def _stay(*_args: Any) -> None:
 
 
 class FabricIntf(Intf):
-    """One port of a node. All ports of a host answer with the host's one address."""
-
     def __init__(self, name: str, node: Any, fabric_port: Port, ifindex: int, **params: Any) -> None:
         self.fabric_port = fabric_port
         self.ifindex = ifindex
@@ -32,7 +29,6 @@ class FabricIntf(Intf):
         return {}
 
     def ifconfig(self, *args: Any) -> str:
-        """Run `up` or `down`; anything else returns the interface's description."""
         if args in (("up",), ("down",)):
             return str(self.cmd("ip", "link", "set", self.name, args[0]))
         return str(self.cmd("ip", "addr", "show", "dev", self.name))

@@ -1,7 +1,6 @@
 """The management network: ``eth0`` in every host, all on one bridge in the switches' namespace, apart from the fabric.
 
-As in a data centre, programs exchange there what they need before they have queue pairs. It carries IPv4 alone, has no rate and no fault,
-and is no part of the fabric: none of its interfaces is a port, and nothing is routed between the two. It goes with the namespaces.
+It carries IPv4 alone and has no rate and no fault. Nothing is routed between it and the fabric.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ HOST_SYSCTLS = {f"net/ipv6/conf/{NAME}/disable_ipv6": "1", f"net/ipv4/conf/{NAME
 
 
 def bridge_lines() -> list[str]:
-    """Make the `ip` lines of the bridge. It forwards at once, because nothing can loop there."""
     return [f"link add name {BRIDGE} mtu {MTU} type bridge stp_state 0 mcast_snooping 0", f"link set {BRIDGE} up"]
 
 
 def cable_lines(pids: dict[str, int]) -> list[str]:
-    """Make the `ip` lines of all cables, to be run in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel
-    chooses numbers of interfaces, from the lowest on: far below those of the fabric's ports (testbed/dataplane/layout.py)."""
+    """Run them in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel numbers the interfaces from the lowest
+    on, far below the fabric's ports (testbed/dataplane/layout.py)."""
     lines = []
     for host, pid in pids.items():
         lines += [
@@ -39,12 +37,10 @@ def cable_lines(pids: dict[str, int]) -> list[str]:
 
 
 def host_lines(number: int) -> list[str]:
-    """Make the `ip` lines of a host's end."""
     return [f"addr add {management_address(number)}/16 dev {NAME}", f"link set {NAME} up"]
 
 
 def bring_up(net: FabricNet) -> None:
-    """Make it on a fabric that is up and has none. Raises :class:`UserError`."""
     try:
         bringup.run_batch("ip", bridge_lines(), net.path_of(""))
     except UserError as error:

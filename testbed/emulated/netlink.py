@@ -1,7 +1,4 @@
-"""The few netlink, ethtool and namespace calls that a running fabric needs at once, without starting a process.
-
-Used by fabric.py (bring-up), faults.py (links down and up) and the port monitor. Everything slower goes through `ip -batch`.
-"""
+"""The few netlink, ethtool and namespace calls that a running fabric needs at once, without starting a process."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ T = TypeVar("T")
 
 OPER_UP: Final = 6
 _DORMANT: Final = struct.pack("=HHB3x", 5, 16, 5)
-"""IFLA_OPERSTATE with IF_OPER_DORMANT: the only state that a process may put in the place of OPER_UP (net/core/rtnetlink.c)."""
+"""IFLA_OPERSTATE with IF_OPER_DORMANT, the only state by which a process may replace OPER_UP (net/core/rtnetlink.c)."""
 
 GOES_ON: Final = 4_000_000_000
-"""Rate of the token bucket below a data class that is not paused, bytes/s: far above every port's."""
+"""Bytes/s of a data class that is not paused: far above every port's rate."""
 OPEN_BURST: Final = 1 << 20
 ETH_P_PAUSE: Final = 0x8808
 _NUDGE: Final = bytes(12) + ETH_P_PAUSE.to_bytes(2, "big") + bytes(46)
@@ -37,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def in_namespace(fd: int, work: Callable[[], T]) -> T:
-    """Run ``work`` on a thread of its own inside the network namespace ``fd``; sockets it opens stay there. Raises what ``work`` raises."""
+    """Run ``work`` on a thread of its own in the namespace; sockets it opens stay there. Raises what ``work`` raises."""
 
     def enter() -> T:
         if _libc.setns(fd, _CLONE_NEWNET):
@@ -49,7 +46,7 @@ def in_namespace(fd: int, work: Callable[[], T]) -> T:
 
 
 def new_namespace() -> int:
-    """Make a network namespace that lives as long as the returned descriptor (and what runs inside it)."""
+    """The namespace lives as long as the descriptor, and what runs inside it."""
 
     def make() -> int:
         if _libc.unshare(_CLONE_NEWNET):
@@ -83,7 +80,7 @@ def _route_socket() -> socket.socket:
 
 
 class LinkSocket:
-    """Requests about interfaces of one namespace. Calls may come from several threads."""
+    """Calls may come from several threads."""
 
     def __init__(self, namespace: int, groups: int = 0) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -111,9 +108,11 @@ class LinkSocket:
                         states.append(rtnetlink.link_state(answer.body))
 
     def set_up(self, ifindex: int, up: bool) -> None:
-        """Do `ip link set ... up` or `down`; returns when the kernel has done it. Down takes back the operational state too. The kernel
-        does that later, with the carrier's event, and an interface that is up again before would still be called OPER_UP while its queue is
-        off and swallows frames uncounted (seen on Linux 6.1)."""
+        """Do `ip link set ... up` or `down`; returns when the kernel has done it.
+
+        Down takes back the operational state too. The kernel does that later, with the carrier's event: an interface that is up again
+        before would still be OPER_UP while its queue is off, and swallow frames uncounted (seen on Linux 6.1).
+        """
         body = rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP) + (b"" if up else _DORMANT)
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
 
@@ -132,8 +131,6 @@ class LinkSocket:
 
 
 class QueueSocket:
-    """Reads the backlog of single queues of one namespace. For one thread."""
-
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.bind((0, 0))
@@ -141,7 +138,6 @@ class QueueSocket:
         self._serial = 0
 
     def backlog(self, ifindex: int, handle: int) -> int | None:
-        """Return the bytes in the qdisc ``handle`` (its major number) of an interface; None if there is none."""
         self._serial += 1
         body = rtnetlink.queue(ifindex, handle << 16)
         # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
@@ -156,7 +152,7 @@ class QueueSocket:
 
 
 class PauseSocket:
-    """Stops the data class of ports of one namespace and lets it go on (PFC). For one thread. ``frame``: the longest frame, bytes."""
+    """Pauses the data class of ports of one namespace (PFC). For one thread. ``frame``: bytes of the longest frame."""
 
     def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -168,13 +164,13 @@ class PauseSocket:
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Stop the data class; returns when the kernel has done it. One frame more may leave: a token bucket that is changed is full, and
-        one that could not hold a frame would drop what comes. Raises OSError."""
+        """Stops the data class; returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that
+        could not hold a frame would drop what comes. Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
-        """Let the data class go on. Raises OSError. The change alone would have the kernel look at the queue within a second, not at once;
-        a frame that the port's queues refuse makes it look at once."""
+        """Lets the data class go on. After the change alone the kernel would look at the queue within a second. A frame that the port's
+        queues refuse makes it look at once. Raises OSError."""
         self._change(ifindex, GOES_ON, OPEN_BURST)
         try:
             self._raw.sendto(_NUDGE, (name, ETH_P_PAUSE))
@@ -198,7 +194,6 @@ class PauseSocket:
 
 
 def _backlog(payload: bytes) -> int | None:
-    """Find the backlog, bytes, in a tcmsg with attributes: TCA_STATS2's TCA_STATS_QUEUE, struct gnet_stats_queue."""
     for kind, value in rtnetlink.attributes(payload, 20):
         if kind == _TCA_STATS2:
             for inner, stats in rtnetlink.attributes(value):
@@ -208,8 +203,6 @@ def _backlog(payload: bytes) -> int | None:
 
 
 class LinkEvents:
-    """Changes of interfaces in one namespace, as they happen: a non-blocking source for select()."""
-
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE: a plane of links may go at once
@@ -220,7 +213,7 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """Read the changes since the last call; None if some were lost and the caller must read the state of all interfaces."""
+        """Returns None if changes were lost and the caller must read the state of all interfaces."""
         states: list[LinkState] = []
         while True:
             try:
@@ -241,8 +234,8 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off offloads that put frames on a veth that no wire could carry: unfilled checksums, giant and merged frames. Raises OSError
-    naming the interface if the kernel refuses."""
+    """Turn off what puts frames on a veth that no wire could carry: unfilled checksums, giant and merged frames. Raises OSError naming the
+    interface."""
 
     def work() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -259,7 +252,7 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
 
 
 def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
-    """Read sysctls of a network namespace, by path below /proc/sys; those that this kernel lacks are missing from the result."""
+    """Names are paths below /proc/sys; the result lacks those that this kernel lacks."""
 
     def work() -> dict[str, str]:
         values = {}
@@ -275,8 +268,6 @@ def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
 
 
 def write_sysctls(namespace: int, values: dict[str, str]) -> None:
-    """Set sysctls of a network namespace, by path below /proc/sys. Raises OSError."""
-
     def work() -> None:
         for path, value in values.items():
             with open(f"/proc/sys/{path}", "w") as file:

@@ -1,8 +1,7 @@
-"""Hosts and switches of an emulated fabric, as Mininet nodes.
+"""Hosts and switches of an emulated fabric, as Mininet nodes. bringup.py configures them in batches.
 
-Made by fabric.py. A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that
-all switches share, so it has no shell: a command given to it runs once, there. Configuration is batched in bringup.py, so the
-per-node configuration of Mininet does nothing here.
+A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that all switches share, so it
+has no shell: a command given to it runs there once.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from testbed.errors import UserError
 
 
 class FabricHost(Host):
-    """A host: shell, ``cmd``, ``popen`` as in Mininet. Its address is one IPv6 address on the loopback, the same over every plane."""
-
     @classmethod
     def setup(cls) -> None:
         """Check nothing: Mininet would look for ifconfig here, and fabric.py checks mnexec with a better message."""
@@ -38,8 +35,8 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Start a process as Mininet does. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of
-        the shell's death, and whoever waits for its prompt would wait for ever."""
+        """Only the shell keeps its end of the terminal. If we held it too, nobody would hear of the shell's death, and waiting for its
+        prompt would never end."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -48,7 +45,6 @@ class FabricHost(Host):
         return process
 
     def read(self, size: int = 1024) -> str:
-        """Read as Mininet does. Raises :class:`UserError` when the shell has ended."""
         try:
             return str(super().read(size))
         except OSError as error:
@@ -64,7 +60,6 @@ class FabricHost(Host):
         return {}
 
     def terminate(self) -> None:
-        """End the shell at once: it may be waiting for a program that ignores the hang-up."""
         if self.shell and self.shell.poll() is None:
             try:
                 os.killpg(self.shell.pid, signal.SIGKILL)
@@ -77,7 +72,7 @@ class FabricHost(Host):
 
 
 class FabricSwitch(Switch):
-    """A switch. ``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
+    """``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
 
     stdin: Any
     stdout: Any
@@ -103,11 +98,9 @@ class FabricSwitch(Switch):
         return Node.defaultIntf(self)
 
     def start(self, _controllers: Any = None) -> None:
-        """Bring the switch and its cables up; the prompt's `switch NAME start`."""
         self.net.faults.set_switch(self.name, True)
 
     def stop(self, deleteIntfs: bool = False) -> None:
-        """Take the switch down with all its cables; the prompt's `switch NAME stop`."""
         self.net.faults.set_switch(self.name, False)
 
     def terminate(self) -> None:

@@ -1,13 +1,12 @@
 """Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that contains the switches' ports.
 
-Made by fabric.py for `--switch ovs`. Database, sockets and logs lie in the run's own tmpfs, both daemons are our children inside the run's
-PID namespace, and nothing of the machine's own Open vSwitch is touched or needed. Where the kernel module is loaded the kernel forwards
-(never loads it: that would change the machine), else ovs-vswitchd itself does, in one thread and through packet sockets. Tables are the
-controller's to write; :meth:`OpenVSwitch.program` stands in where there is none.
+Database, sockets and logs lie in the run's own tmpfs, and both daemons are our children inside the run's PID namespace. The kernel forwards
+where its module is loaded; we never load it, which would change the machine. Otherwise ovs-vswitchd forwards, in one thread and through
+packet sockets. The controller writes the tables; :meth:`OpenVSwitch.program` stands in where there is none.
 
-Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. Packet sockets hear a frame before the
-ingress program does, so in user space that program counts and judges it first, then marks it as handed over and lets it come in again; the
-daemon's sockets take only marked frames. The kernel's datapath comes after the program anyway.
+Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. Packet sockets hear a frame before the ingress
+program does. In user space that program therefore counts and judges it first, marks it as handed over and lets it come in again; the
+daemon's sockets take only marked frames.
 """
 
 from __future__ import annotations
@@ -34,23 +33,20 @@ from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
 SWITCHES = ("ebpf", "ovs")
-"""Kinds of switches: what forwards on them."""
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
 START_S = 5.0
 BRIDGES_S = 60.0
-"""Bridges must come up within this time: the kernel makes every packet socket wait for a grace period, and `wide` with its 144 switches
-takes 5 to 20 s."""
+"""The kernel makes every packet socket of a bridge wait for a grace period: `wide` with its 144 switches takes 5 to 20 s."""
 BUFFER = 1 << 28
-"""Buffer of each of the daemon's packet sockets, in bytes, which the kernel doubles [ours]: all that a fabric can hold must fit into the
-one that sends for every port, or one full port starves the rest. Also a daemon that lags behind shall delay frames rather than lose them: a
-loss would read as a dead path."""
+"""Bytes of each of the daemon's packet sockets, doubled by the kernel [ours]. All that a fabric can hold must fit into the one that sends
+for every port, or one full port starves the rest. A daemon that lags shall delay frames rather than lose them: a loss would read as a dead
+path."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
-"""Settings for the C library of ovs-vswitchd. Without them it takes memory from the kernel and gives it back for every port it looks at,
-hundreds of times a millisecond: three switches and back took 2 to 3 times as long [measured]."""
+"""ovs-vswitchd otherwise takes and returns memory for every port it looks at, hundreds of times a millisecond: three switches and back took
+2 to 3 times as long [measured]."""
 REVALIDATE_MS = 100
-"""Counters of flows lag behind by at most this time; Open vSwitch's own default is 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000
 """Packets/s with under 1 % loss over three hops, on the machine of docs/why/architecture.md."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -58,29 +54,26 @@ _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", r
 
 
 def installed() -> str:
-    """Return "" if Open vSwitch's programs and schema are here, else the names of what is missing."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
 
 
 def require() -> None:
-    """Check that Open vSwitch is installed; its service need not run. Raises :class:`UserError`."""
     if lacking := installed():
         raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
 
 
 def datapath() -> str:
-    """Say which of Open vSwitch's datapaths would forward here: "system" (kernel module, if loaded) or "netdev" (user space)."""
+    """Returns "system" (kernel module, if loaded) or "netdev" (user space)."""
     return "system" if MODULE.exists() else "netdev"
 
 
 def loadable() -> bool:
-    """Say whether the kernel's module is there to be loaded, but is not. Nothing here loads it: a run leaves the machine as it was."""
+    """Whether the kernel's module could be loaded, but is not. We never load it: a run leaves the machine as it was."""
     return not MODULE.exists() and probes.run(f"modprobe -n -q {MODULE.name}") == ""
 
 
 def limits(kind: str) -> str:
-    """Say in one line for people what a datapath cannot do; "" for the kernel's."""
     if kind == "system":
         return ""
     here = loadable()
@@ -92,7 +85,7 @@ def limits(kind: str) -> str:
 
 
 def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
-    """Return switch -> its ports; a port's OpenFlow number is its place in the list, from 1."""
+    """A port's OpenFlow number is its place in the list, from 1."""
     ports: dict[str, list[Port]] = {name: [] for name in fabric.switches}
     for port in fabric.ports:
         if port.node in ports:
@@ -101,8 +94,7 @@ def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
 
 
 def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
-    """Make the one `ovs-vsctl` transaction that creates every bridge with its ports. linux-noop: the queues at the ports are ours, and Open
-    vSwitch would remove them."""
+    """One transaction creates every bridge. linux-noop: the ports' queues are ours, and Open vSwitch would remove them."""
     arguments = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
     arguments += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
     for number, (switch, ports) in enumerate(ports_of(fabric).items()):
@@ -115,8 +107,7 @@ def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
 
 
 def flow_lines(fabric: Fabric, switch: str) -> list[str]:
-    """Make a switch's flows as ovs-ofctl takes them: what the controller programs over OpenFlow, for a cluster without one. The in_port is
-    forgotten: a frame may leave by the port it came by (a path probe turns around at a T1), which OpenFlow would forbid."""
+    """The flows forget the in_port: a path probe turns around at a T1, and OpenFlow would forbid leaving by the same port."""
     block = f"{BLOCK[0]:02x}{BLOCK[1]:02x}:{BLOCK[2]:02x}{BLOCK[3]:02x}"
     places = {port.name: place for place, port in enumerate(ports_of(fabric)[switch], 1)}
     shift = "dec_ttl,move:NXM_NX_IPV6_DST[0..79]->NXM_NX_IPV6_DST[16..95],load:0->NXM_NX_IPV6_DST[0..15],load:0->NXM_OF_IN_PORT[]"
@@ -128,10 +119,7 @@ def flow_lines(fabric: Fabric, switch: str) -> list[str]:
 
 
 class OpenVSwitch:
-    """A private Open vSwitch. ``processes`` has (what it is, process), for whoever watches them. ``datapath`` is "system" or "netdev"."""
-
     def __init__(self, fabric: Fabric) -> None:
-        """Prepare an instance, and start nothing yet. Raises :class:`UserError` if Open vSwitch is not installed."""
         require()
         self.fabric = fabric
         self.datapath = datapath()
@@ -141,8 +129,6 @@ class OpenVSwitch:
         self._overruns: dict[str, int] = {}
 
     def start(self, namespace: str) -> None:
-        """Start daemons and bridges in the network namespace at path ``namespace``, which must contain the ports. Raises
-        :class:`UserError`."""
         self.run = Path(tempfile.mkdtemp(prefix="ovs-", dir=sandbox.RUN_DIR))
         schema = next(path for path in SCHEMAS if path.exists())
         self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))
@@ -162,8 +148,6 @@ class OpenVSwitch:
             self._hurry()
 
     def program(self) -> None:
-        """Write every switch's flows, without a controller. Raises :class:`UserError`."""
-
         def write(switch: str) -> None:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
             self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{self.run}/{switch}.mgmt", "-", stdin=lines)
@@ -172,8 +156,8 @@ class OpenVSwitch:
             list(several.map(write, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
-        """Return port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far. Packets
-        that the tables sent, but the egress program never saw, met a port that is down. Only user space can be too slow."""
+        """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out). Only user space can be too
+        slow. Packets that the tables sent, but the egress program never saw, met a port that is down."""
         self.control("revalidator/wait")  # until then flows lag behind by REVALIDATE_MS
         counts = {}
         for switch, ports in ports_of(self.fabric).items():
@@ -187,7 +171,7 @@ class OpenVSwitch:
         return counts
 
     def control(self, method: str, *arguments: str) -> str:
-        """Send a command to ovs-vswitchd, as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
+        """Send a command as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(patient(START_S))
             try:
@@ -208,7 +192,6 @@ class OpenVSwitch:
         return str(answer["result"])
 
     def close(self) -> None:
-        """End both daemons and wait for them. Idempotent. Bridges go with the namespace."""
         for _, process in reversed(self.processes):
             if process.poll() is None:
                 process.kill()
@@ -241,7 +224,6 @@ class OpenVSwitch:
             raise UserError(f"{tool} failed ({errors[0] if errors else 'without a word'}; {self._last_log_line()}): see mrcbed doctor")
 
     def _daemon(self, name: str, namespace: str, *arguments: str, socket_path: Path) -> None:
-        """Start a daemon as our child and wait until it listens."""
         options = [f"--unixctl={self.run}/{name}.ctl", f"--log-file={self.run}/{name}.log", "-vconsole:off", "-vsyslog:off"]
         process = subprocess.Popen(
             ["nsenter", f"--net={namespace}", "--", str(shutil.which(name, path=PATH)), *options, *arguments],
@@ -256,8 +238,8 @@ class OpenVSwitch:
             time.sleep(0.001)
 
     def _hurry(self) -> None:
-        """Let the thread that forwards run before whatever else wants the core, as the eBPF switches do in the kernel: on a loaded machine
-        three switches and back then take 1 ms, and otherwise 3 to 5, at times 25 [measured]."""
+        """Let the thread that forwards run before all else on its core, as eBPF switches do in the kernel. On a loaded machine three
+        switches and back then take 1 ms; otherwise 3 to 5, at times 25 [measured]."""
         pid = self.processes[-1][1].pid
         try:
             os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -265,7 +247,6 @@ class OpenVSwitch:
             os.setpriority(os.PRIO_PROCESS, pid, -15)
 
     def _check_ports(self) -> None:
-        """Check that every port has the OpenFlow number asked for: an interface that the daemon could not open has none."""
         expected = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
         options = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
         command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *options]
@@ -278,9 +259,9 @@ class OpenVSwitch:
             )
 
     def _adopt_sockets(self) -> None:
-        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over; from outside, since it has no
-        setting for either. (The sysctl that would give room is the whole machine's.) The one socket that sends for all ports is made with
-        the first frame sent: one goes to a port that is down yet, and so nowhere."""
+        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over. This happens from outside,
+        since the daemon has no setting for either and the sysctl for room is the whole machine's. The one socket that sends for all ports
+        is made with the first frame sent: one goes to a port that is still down, and so nowhere."""
         target = f"unix:{self.run}/{self.fabric.switches[0]}.mgmt"
         self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", target, f"in_port=controller packet={'00' * 60} actions=1")
         port_names = {port.name for ports in ports_of(self.fabric).values() for port in ports}

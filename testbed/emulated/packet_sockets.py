@@ -1,8 +1,4 @@
-"""Packet sockets shared with other processes, to enlarge, filter and read them where those have no setting for it.
-
-Used by ovs.py on ovs-vswitchd and by capture.py on tcpdump, both our own children. Packet sockets hear a frame before the ingress program
-does. Where Open vSwitch forwards in user space that program lets each frame come in a second time, marked as handed over: see ovs.py.
-"""
+"""Finds packet sockets of our child processes, to enlarge, filter and read them where the programs have no setting for it."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def of_process(pid: int) -> Iterator[socket.socket]:
-    """Find every packet socket of a process; the caller closes each. Raises :class:`UserError` if the kernel refuses."""
+    """The caller closes each socket. Raises :class:`UserError` if the kernel refuses."""
     pidfd = os.pidfd_open(pid)
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -50,7 +46,7 @@ def of_process(pid: int) -> Iterator[socket.socket]:
 
 
 def see(sock: socket.socket, handed_over: bool) -> None:
-    """Let a packet socket see only frames that were handed over, or all others: each frame once, in place of any filter it has."""
+    """Let a socket see only frames that were handed over (ovs.py), or all others, so each frame once. Replaces its filter."""
     verdicts = (_ALL, 0) if handed_over else (0, _ALL)
     steps = b"".join(struct.pack("=HBBI", *step) for step in (_LOAD_MARK, _IF_EQUAL, *((*_RETURN, verdict) for verdict in verdicts)))
     program = ctypes.create_string_buffer(steps, len(steps))
@@ -58,5 +54,5 @@ def see(sock: socket.socket, handed_over: bool) -> None:
 
 
 def newly_dropped(sock: socket.socket) -> int:
-    """Count the frames that found the socket's buffer full since the last call: the kernel resets the count when it reports it."""
+    """Counts frames that found the socket's buffer full; the kernel resets its count."""
     return int(struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1])

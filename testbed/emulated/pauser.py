@@ -1,10 +1,9 @@
 """PFC (802.1Qbb) of an emulated fabric: stops a port's data class while the switch at its cable's other end holds too much from it.
 
-A process of its own, started by testbed/emulated/cluster.py on fabrics with ``pfc = true``, so that nothing else that the cluster does
-makes a pause late. The eBPF programs count what came in by each port of a switch and waits there, and note when that crossed XOFF or XON
-(map ``port_held``, in memory); this looks at it, and changes the queues of the ports that send there. The rules are those of
-testbed/simulated/network.py: a pause takes effect ``Fabric.pfc_ps`` after the frame that crossed XOFF, so does its end, and a cable that is
-down pauses nobody.
+It is a process of its own, so that nothing else of the cluster makes a pause late. The eBPF programs count, by ingress port of a switch,
+what came in and still waits there, and note when that crossed XOFF or XON (map ``port_held``, in memory). The process changes the queues of
+the ports that send there. As in testbed/simulated/network.py a pause takes effect ``Fabric.pfc_ps`` after the frame that crossed XOFF, and
+so does its end. A cable that is down pauses nobody.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ from topologies.clos import Fabric, Port
 from topologies.units import wire_time
 
 LOOKS = 8
-"""Number of looks in the time that a pause takes to arrive [ours]: each pause is noticed long before it is due."""
+"""Looks while a pause is on its way [ours]: each is noticed long before it is due."""
 SHORTEST_WAIT_NS = 500_000
-"""The shortest time between two looks, wall time [ours]."""
 _H = {name: i for i, name in enumerate(layout.HELD_WORDS)}
 _P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
 
@@ -39,15 +37,13 @@ Words = NDArray[np.uint64]
 
 
 class Ports(Protocol):
-    """Ports whose data class can be paused and let go on; both calls return when it is done."""
-
     def pause(self, port: Port) -> None: ...
     def go_on(self, port: Port) -> None: ...
 
 
 class Pauser:
-    """The pauses of a fabric. ``held``, ``pauses`` and ``gates`` are the maps of those names, a row per port. All times here are this
-    machine's: ``now`` gives monotonic ns."""
+    """``held``, ``pauses`` and ``gates`` are the maps of those names, a row per port. ``now`` and all times are this machine's monotonic
+    ns."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, held: Words, pauses: Words, gates: Words, ports: Ports, now: Callable[[], int]
@@ -69,13 +65,12 @@ class Pauser:
         # One frame more leaves after a pause (netlink.PauseSocket), so it is put into effect so much earlier.
         self._early = [min(clock.wall_ns(wire_time(fabric.frame_bytes, link.rate)), self._pfc_ns) for _, _, link in into_switches]
         self.stops = np.zeros(len(into_switches), dtype=bool)
-        """Flags by ingress port of a switch: whether its cable's other end is asked to stand still."""
         self._seen_over = held[self._ingress, _H["over_ns"]].copy()
         self._seen_under = held[self._ingress, _H["under_ns"]].copy()
         self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
 
     def turn(self) -> int:
-        """Look, and do what is due; returns when to do so again, ns."""
+        """Do what is due; returns when to look again, ns."""
         self._look(self._now())
         while self._due and self._due[0][0] <= self._now():
             _, place, stop, since = heapq.heappop(self._due)
@@ -105,7 +100,6 @@ class Pauser:
         self._seen_over, self._seen_under = over, under
 
     def _act(self, place: int, stop: bool, since: int) -> None:
-        """Pause a port or let it go on, if it does not do that already, and write down which."""
         port = self._senders[place]
         words = self._pauses[port.number]
         if stop == bool(words[_P["since_ns"]]):
@@ -127,8 +121,6 @@ class Pauser:
 
 
 class KernelPorts:
-    """The ports of a built fabric. ``namespaces``: node -> descriptor of its network namespace, all switches under ""."""
-
     def __init__(self, fabric: Fabric, namespaces: dict[str, int]) -> None:
         frame = bringup.link_mtu(fabric) + 14
         self._sockets = {
@@ -147,7 +139,6 @@ class KernelPorts:
 
 
 def rows_of(name: str, words: int) -> Words:
-    """Return a map of u64s as live memory, a row per port."""
     bpf_map = BpfMap(PINS / name)
     try:
         rows = np.frombuffer(bpf_map.memory().cast("Q"), dtype=np.uint64).reshape(-1)
@@ -157,8 +148,7 @@ def rows_of(name: str, words: int) -> Words:
 
 
 def _before_others() -> None:
-    """Raise this process's priority: a look takes a thousandth of the wait before it, and must not stand behind agents that load every
-    core."""
+    """A look takes a thousandth of the wait before it, and must not wait for agents that load every core."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except PermissionError:  # a container may forbid real-time scheduling

@@ -1,14 +1,12 @@
-"""Do the emulated ports keep their rates, and does the counted queue hold what the kernel's own queue holds? Watched while a run goes.
-
-One :class:`PortWatch` per run, fed by scenarios/run/watch.py several times per base RTT. Pure: its inputs are arguments.
-scenarios/figures/fidelity.py judges its findings.
+"""Judges while a run goes whether the emulated ports keep their rates, and whether the counted queue holds what the kernel's own queue
+holds.
 
 **Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
 rate * t is found in one pass: what is too much so far, begun anew where it would be less than nothing (Kadane's maximum sum).
 
 **Too slow.** A port must be held to its rate only while it had something to send. Nobody sees a queue between two looks, but FIFO order
-tells: if less data left between them than waited at the first, all that left had waited there already, so the queue was never empty. Looks
-that follow each other like that are a stretch in which the port had to go at its rate. A pause (PFC) ends it.
+tells: if less data left between them than waited at the first, all that left had waited there already, so the queue was never empty.
+Successive looks of that kind form a stretch in which the port had to go at its rate. A pause (PFC) ends it.
 """
 
 from __future__ import annotations
@@ -26,27 +24,24 @@ from topologies.clos import Fabric
 from topologies.units import BYTE
 
 JUDGED_RTTS = 20
-"""A stretch of fewer base RTTs is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
+"""A shorter stretch is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
 ON_THE_CABLE = 4
-"""Frames that have left the kernel's queue and have not been counted at the far end yet: the two may differ by so much [ours]."""
+"""Frames that have left the kernel's queue and are not yet counted at the far end [ours]."""
 COMPARE_EVERY = 4
-"""One look in so many asks the kernel as well: that takes a message, as long as the look itself [ours]."""
+"""One look in so many asks the kernel as well, which takes as long as the look [ours]."""
 BUCKETS, CUT = 3, 4
-"""HTB has a bucket for each class and one for the port, and each may be overdrawn by a frame; one more frame may be half read [ours]."""
+"""HTB has a bucket for each class and one for the port, each may be overdrawn by a frame, and one more may be half read [ours]."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """The values that one look read, and the times (ps) between which it read them."""
-
     before: int
     after: int
     traffic: Traffic
 
 
 class PortWatch:
-    """A watch over all ports. ``read`` gives the counters, arrivals read first; ``queued`` gives what the kernel says waits of a port's
-    data class, or None."""
+    """``read`` gives the counters, arrivals first; ``queued`` gives what the kernel says waits of a port's data class, or None."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, read: Callable[[], Traffic], queued: Callable[[int], int | None] = lambda port: None
@@ -69,7 +64,6 @@ class PortWatch:
         self._first: Look | None = None
 
     def look(self) -> None:
-        """Read everything once more."""
         now = self._look()
         self.looks += 1
         if self._last is None:
@@ -99,7 +93,6 @@ class PortWatch:
         self._ended = np.where(never_empty, now.before, self._ended)
 
     def _close(self, ports: NDArray[np.bool_]) -> None:
-        """Keep the stretches of these ports, which are over, if they are long enough."""
         ended = ports & np.isfinite(self._busy_since)
         if not ended.any():
             return
@@ -112,7 +105,6 @@ class PortWatch:
         self._busy_since, self._stretch = np.where(ended, np.inf, self._busy_since), np.where(ended, 0.0, self._stretch)
 
     def _compare(self, now: Look) -> None:
-        """Compare the longest queue of a switch, counted before and after the kernel reports its length."""
         waiting = np.where(self.at_switch, now.traffic.waiting, 0.0)
         port = int(waiting.argmax())
         if waiting[port] < self.frame:
@@ -129,8 +121,6 @@ class PortWatch:
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, object]:
-        """Return, for run.json, ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/how/results.md has
-        the keys."""
         self._close(np.ones(len(self._ends), dtype=bool))
         rows = []
         carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))
@@ -152,5 +142,5 @@ class PortWatch:
 
 
 def allowed_bytes(rate: int, frame: int, clock: WallClock) -> int:
-    """Compute what a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
+    """Computes by how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
     return BUCKETS * burst_bytes(rate, clock) + CUT * frame

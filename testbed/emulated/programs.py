@@ -1,8 +1,7 @@
 """Ranks as processes: a program on each host, steering that host's agent over a socket that it is given, with memory that it is given.
 
-A program has no right but these two descriptors: it need not be root, and its user cannot reach the agents otherwise. It runs in its host's
-network namespace, at low priority, because the agents are the network. A program of RDMA verbs gets a library instead, which finds its
-agent.
+These two descriptors are a program's only rights: it need not be root. It runs in its host's network namespace, at low priority, because
+the agents are the network. A program of RDMA verbs gets a library instead, which finds its agent.
 """
 
 from __future__ import annotations
@@ -40,22 +39,16 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 GRACE_S = 5.0
-"""The other ranks may take this long after the first failure to end by themselves."""
 KILL_S = 2.0
 PIECE = 1 << 16
-"""Bytes of output that one read takes at most."""
 PIECES = 64
-"""Pieces of output that wait to be passed on, of all ranks: beyond that a program waits until its output is taken [ours]."""
 LEFT = 2 * PIECES
-"""The most pieces that there may be when the last rank has ended: these, and one in the pipe of each of 64 ranks."""
+"""The most pieces at the end: these, and one in the pipe of each of 64 ranks."""
 SOON_S = 0.01
 SERVER_S = 20.0
-"""Other ranks wait so long at most for rank 0, their server, to listen [ours]."""
 
 
 class EmulatedPrograms:
-    """The ranks of one program. They start at once; :meth:`run` waits. Raises :class:`UserError` if a rank cannot be started."""
-
     def __init__(self, cluster: Cluster, program: Program, hosts: Sequence[int]) -> None:
         self.cluster = cluster
         self.hosts = list(hosts)
@@ -79,7 +72,6 @@ class EmulatedPrograms:
             raise
 
     def _start_joined(self, program: Program) -> None:
-        """Start ranks that steer their hosts' agents."""
         from testbed.emulated.cluster import environment
 
         command = [sys.executable, *program.command] if program.python else list(program.command)
@@ -103,7 +95,6 @@ class EmulatedPrograms:
                 client.close()
 
     def _start_verbs(self, program: Program) -> None:
-        """Start ranks that find the NIC by verbs, and each other on the management network."""
         made = library()
         require_readable(made, program.user, "move the project where they can")
         self.cluster.management()
@@ -116,7 +107,6 @@ class EmulatedPrograms:
             self._start(program, rank, [*words, *filled(arguments, rank, self.hosts)], settings)
 
     def _await_server(self) -> None:
-        """Wait until rank 0 takes connections, or has ended, or time is up. Raises :class:`ClusterDied`."""
         server, limit = self.processes[0], patient(SERVER_S)
         place = self.cluster.net.hosts[self.hosts[0]].pid  # of its shell: a program begins outside the namespace
         until = time.monotonic() + limit
@@ -146,7 +136,6 @@ class EmulatedPrograms:
             self.output.put((rank, data))
 
     def _pass_on(self, on_line: Callable[[int, str], None]) -> int:
-        """Pass on the output that is there now; returns how many pieces."""
         pieces = self.output.qsize()
         for _ in range(pieces):
             rank, data = self.output.get()
@@ -155,8 +144,6 @@ class EmulatedPrograms:
         return pieces
 
     def _pass_on_rest(self, on_line: Callable[[int, str], None]) -> None:
-        """Pass on what is left when all have ended. Processes that such a rank has started may still hold its end of the pipe, and go
-        on."""
         left, until = LEFT, time.monotonic() + 1.0
         while left > 0 and time.monotonic() < until and any(reader.is_alive() for reader in self.readers):
             if passed := self._pass_on(on_line):
@@ -170,7 +157,6 @@ class EmulatedPrograms:
     def run(
         self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
-        """Wait until all have ended, as testbed.world.Programs requires."""
         failed: dict[int, str] = {}
         ended: set[int] = set()
         give_up = float("inf")
@@ -223,21 +209,18 @@ class EmulatedPrograms:
         return failed
 
     def _steps(self, rank: int) -> dict[str, int] | None:
-        """Return how many collectives a rank called, by group; None if its agent is gone."""
         with suppress(AgentError):
             steps: dict[str, int] = self.agents[rank].call("steps")
             return steps
         return None
 
     def _lose(self, rank: int, reason: str, steps: dict[str, int]) -> None:
-        """Say to all other ranks' agents that a rank is lost. Ranks with verbs of their own notice by themselves."""
         for other, agent in enumerate(self.agents):
             if other != rank and not self.verbs:
                 with suppress(AgentError):
                     agent.call("lose", host=self.hosts[rank], reason=reason, steps=steps)
 
     def end(self) -> None:
-        """End those that still run. Idempotent."""
         running = [process for process in self.processes if not _over(process)]
         for process in running:
             process.terminate()
@@ -252,7 +235,7 @@ class EmulatedPrograms:
 
 
 def _over(process: subprocess.Popen[bytes]) -> bool:
-    """Say whether a rank has ended. What it has started in its session ends with it, while the number is still its own."""
+    """What an ended rank started in its session ends here too, while the number is still its own."""
     if process.returncode is None and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -260,13 +243,11 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
 
 
 def require_readable(file: Path, user: int | None, fix: str) -> None:
-    """Check that a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`, which ends with the fix."""
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
         raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}")
 
 
 def _as(user: int | None) -> list[str]:
-    """Return the words with which a command begins that runs as a user."""
     if user is None or user == 0:
         return []
     return ["setpriv", f"--reuid={user}", f"--regid={group_of(user)}", "--clear-groups", "--inh-caps=-all", "--"]

@@ -1,8 +1,7 @@
 """Mininet's prompt on our fabric. `mrcbed up` adds its commands to this class.
 
-What differs from Mininet's: nothing that is typed ends it but `exit` (a command that fails is one line of answer); node names may hold a
-hyphen; SIGTERM ends it (Mininet's takes it for Ctrl-C and goes on); what cannot work on this fabric says so; only a terminal's keys go to
-the program that runs in a node, and lines from a pipe or file never do.
+It differs from Mininet's: only `exit` and SIGTERM end it, and a command that fails is one line of answer. Only a terminal's keys go to the
+program that runs in a node, never lines from a pipe or file.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ REFUSED = {
     "iperfudp": "iperfudp is Mininet's old one: use iperf3 HOST HOST -u -b RATE",
     "x": "x does not work from here: use xterm HOST",
 }
-"""Mininet's commands that cannot work on this fabric, and what to use instead."""
+"""What cannot work on this fabric, and what to use instead."""
 MAX_LINE = 1 << 16
 """Characters of a typed line [ours]: a program's argument may hold twice that."""
 MAX_COMMAND = 4000
@@ -53,7 +52,6 @@ def say(text: str) -> None:
 
 
 def words_of(line: str) -> list[str]:
-    """Cut a line as a shell does. Raises :class:`UserError`."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -61,12 +59,10 @@ def words_of(line: str) -> list[str]:
 
 
 class Prompt(CLI):
-    """A prompt that runs until ``exit``, end of input or SIGTERM. ``console`` comes from testbed.terminal; ``stdin`` is where lines come
-    from."""
+    """Runs until ``exit``, end of input or SIGTERM. ``stdin`` is where lines come from; ``console`` is testbed.terminal's."""
 
     identchars = CLI.identchars + "-"
     refused: Mapping[str, str] = REFUSED
-    """Commands that cannot work here, and what to use instead."""
 
     def __init__(self, net: Any, console: Console | None = None, stdin: TextIO | None = None, **kwargs: Any) -> None:
         self.console = console or terminal.console()
@@ -78,7 +74,7 @@ class Prompt(CLI):
         super().__init__(net, stdin=lines, **kwargs)
 
     def onecmd(self, line: str) -> Any:
-        """Run a line. Whatever goes wrong in it is one line of answer. Returns whether the prompt ends."""
+        """What goes wrong is one line of answer. Returns whether the prompt ends."""
         try:
             return self.run_command(line)
         except ClusterDied:
@@ -96,12 +92,10 @@ class Prompt(CLI):
         return None
 
     def _answer(self, error: str) -> None:
-        """Print what is wrong, as one line on any terminal."""
         self.failed += 1
         self.console.print(printable(error, line=True), style="red", soft_wrap=True)
 
     def run_command(self, line: str) -> Any:
-        """Run a line, and raise what is wrong with it."""
         _check_text(line)
         command = self.parseline(line)[0]
         if command in self.refused:
@@ -113,7 +107,7 @@ class Prompt(CLI):
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if a line from a pipe or file got a refusal or an error for an answer. Who types has read the answer."""
+        """The exit status: 1 if a line from a pipe or file was refused or failed. Who types has read the answer."""
         return 1 if self.failed and not self.keys else 0
 
     def postcmd(self, stop: Any, line: str) -> Any:
@@ -133,7 +127,7 @@ class Prompt(CLI):
     # --- programs ----------------------------------------------------------------------------------------------
 
     def default(self, line: str) -> None:
-        """Run ``NODE COMMAND...`` there, host names in it replaced by addresses; anything else is an unknown command."""
+        """``NODE COMMAND...`` runs there, with host names replaced by addresses."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])
@@ -152,7 +146,7 @@ class Prompt(CLI):
         self.waitForNode(node)
 
     def waitForNode(self, node: Any) -> None:
-        """Wait for the program in a node, and print what it prints as it is. Keys of a terminal go to it; Ctrl-C interrupts it."""
+        """The program's output is printed as it is. A terminal's keys go to it; Ctrl-C interrupts it."""
         shown = verbatim(lg.handlers[0].stream)  # where Mininet prints
         ready = select.poll()
         ready.register(node.stdout, select.POLLIN)
@@ -256,7 +250,6 @@ class Prompt(CLI):
 
 
 def _check_text(line: str) -> None:
-    """Refuse text that no command can take. Raises :class:`UserError`."""
     if len(line) > MAX_LINE:
         raise UserError(f"a line of {len(line):,} characters: at most {MAX_LINE:,} can be read; `source FILE` reads many lines")
     for char in line:

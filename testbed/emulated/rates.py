@@ -1,7 +1,4 @@
-"""Slows cables down and restores their rate, by changing HTB's classes in place.
-
-One :class:`Rates` per built fabric, used by testbed/emulated/injector.py. A queue's thresholds stay what they are in bytes.
-"""
+"""Slows cables down and restores their rate, by changing HTB's classes in place. A queue's thresholds stay the same in bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +12,6 @@ from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    """The rates of the ports. ``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. ``part`` says which ports
-    this machine has; others are left alone."""
-
     def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)
         self._clock, self._path_of = clock, path_of

@@ -1,7 +1,6 @@
-"""Follow one real packet along an EV, hop by hop. Used by the prompt, on one machine or several; needs root and the fabric's namespaces.
+"""Follows one real packet along an EV, hop by hop, on one machine or several; needs root and the fabric's namespaces.
 
-A packet with a mark of its own (IPv6 in IPv6, inner next header 59: "no next header", which the receiving kernel drops in silence) is
-sent source-routed from the first host, while sockets in the switches' namespace and at the last host watch every port go by.
+The packet has a mark of its own (IPv6 in IPv6, inner next header 59: "no next header", which the receiving kernel drops in silence).
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ SO_TIMESTAMPNS = 35
 
 @dataclass(frozen=True)
 class Hop:
-    """A port at which the packet was seen; ``at_us`` is when, after it was sent, as the kernel saw it: wall time."""
-
     at_us: float
     port: str
     node: str
@@ -39,7 +36,6 @@ class Hop:
 
 
 def socket_in(namespace: int, protocol: int) -> socket.socket:
-    """Open a packet socket in another network namespace; this thread comes back to its own."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _setns(namespace)
@@ -59,7 +55,6 @@ def _setns(fd: int) -> None:
 
 
 def frame_of(fabric: Fabric, src: int, dst: int, ev: int, mark: bytes) -> bytes:
-    """Make the packet as host ``src`` sends it. Raises FabricError if the EV names no path."""
     outer = path_address(fabric, src, dst, ev)
     inner = headers.ip_header(NO_NEXT_HEADER, len(mark), dscp.NO_TRIM, 0, 0, 64, inner_address(src), inner_address(dst)) + mark
     ip = headers.ip_header(41, len(inner), dscp.NO_TRIM, 0, 0, 64, inner_address(src), outer)
@@ -67,8 +62,8 @@ def frame_of(fabric: Fabric, src: int, dst: int, ev: int, mark: bytes) -> bytes:
 
 
 class Sight:
-    """Sockets that see every frame in the switches' namespace, and at the host ``dst`` if it is in ``namespaces``. ``come_twice``: frames
-    come in twice there (testbed/emulated/packet_sockets.py), and are shown once."""
+    """Sees every frame in the switches' namespace, and at host ``dst`` if it is in ``namespaces``. ``come_twice``: frames come in twice
+    there, and are shown once."""
 
     def __init__(self, fabric: Fabric, namespaces: Mapping[str, int], dst: int, come_twice: bool = False) -> None:
         self._owner = {p.name: p.node for p in fabric.ports}
@@ -80,7 +75,7 @@ class Sight:
             packet_sockets.see(self._watchers[0], handed_over=False)
 
     def follow(self, mark: bytes, wall_started_ns: int, wait: float) -> list[Hop]:
-        """Return where the packet with this mark was seen, in order, until the host has it or ``wait`` seconds are over."""
+        """Returns where the packet was seen, until the host has it or ``wait`` seconds are over."""
         hops: list[Hop] = []
         behind = time.monotonic_ns() - time.time_ns()  # the kernel stamps with the clock of the day
         end = time.monotonic() + wait
@@ -105,7 +100,6 @@ class Sight:
 
 
 def _frames(watcher: socket.socket) -> Iterator[tuple[bytes, Any, int]]:
-    """Yield (frame, address, when the kernel had it: ns of the clock of the day)."""
     while True:
         try:
             data, extra, _, address = watcher.recvmsg(65536, 64)
@@ -116,7 +110,6 @@ def _frames(watcher: socket.socket) -> Iterator[tuple[bytes, Any, int]]:
 
 
 def send(namespace: int, port: str, frame: bytes) -> bool:
-    """Send a frame by a NIC port of the host in ``namespace``; returns whether the kernel took it."""
     sender = socket_in(namespace, 0)
     try:
         sender.sendto(frame, (port, 0))
@@ -134,8 +127,8 @@ def first_hop(fabric: Fabric, src: int, dst: int, ev: int) -> Hop:
 def trace(
     fabric: Fabric, namespaces: Mapping[str, int], src: int, dst: int, ev: int, wait: float = 1.0, come_twice: bool = False
 ) -> list[Hop]:
-    """Send one packet from host ``src`` to ``dst`` on ``ev`` and return where it was seen, in order. ``namespaces``: node -> network
-    namespace's descriptor, "" for the switches'. Raises FabricError if the EV names no path."""
+    """Send one packet; returns where it was seen, in order. ``namespaces``: node -> network namespace's descriptor, "" for the switches'.
+    Raises FabricError if the EV names no path."""
     mark = os.urandom(16)
     frame = frame_of(fabric, src, dst, ev, mark)
     sight = Sight(fabric, namespaces, dst, come_twice)

@@ -1,7 +1,6 @@
-"""The device that carries frames to the other machines of a fabric: one VXLAN device for all of them, in the switches' namespace.
+"""Makes the device that carries frames to the other machines of a fabric: one VXLAN device for all of them, in the switches' namespace.
 
-Made by fabric.py where a cluster is only a part (topologies/parts.py). The kernel creates it in the switches' namespace at once, so nothing
-appears in the machine's own; its packets are the machine's, by the machine's routes. It ends with the namespace.
+The kernel creates it there at once, so nothing appears in the machine's own namespace.
 """
 
 from __future__ import annotations
@@ -24,20 +23,17 @@ from topologies.parts import Part
 
 NAME = "trunk"
 UDP_PORT = 47908
-"""Machines hear each other at this port [ours]: not VXLAN's own 4789, which another program of the machine may have."""
+"""Another program may have VXLAN's own 4789 [ours]."""
 SOURCE_PORTS = (50000, 50001)
-"""The range of VXLAN's source port. VXLAN never takes the last, so there is one port, and one order of frames between two machines."""
+"""VXLAN never takes the last port, so there is one, and one order of frames between two machines."""
 OUTER_BYTES = 36
-"""Bytes that VXLAN adds to a frame within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
 _MAC = "02:6d:72:63:62:74"
-"""Address of the device, and of nobody else: the device takes frames from its own address for its own, and drops them."""
+"""The MAC of this device alone: it drops frames from its own address."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """All parts of a fabric, the place of this machine among them, and the IPv4 address of each machine."""
-
     parts: tuple[Part, ...]
     machine: int
     addresses: tuple[str, ...]
@@ -49,12 +45,10 @@ class Trunk:
 
 
 def needed_mtu(fabric: Fabric) -> int:
-    """Compute the MTU that the network between the machines needs, bytes. A longer frame would be cut, or lost without a word."""
     return bringup.link_mtu(fabric) + 14 + OUTER_BYTES
 
 
 def check_way(trunk: Trunk) -> None:
-    """Check that this machine reaches the others from its own address, with whole frames. Raises :class:`UserError`."""
     fabric = trunk.part.fabric
     own = trunk.addresses[trunk.machine]
     for machine, address in enumerate(trunk.addresses):
@@ -77,7 +71,6 @@ def check_way(trunk: Trunk) -> None:
 
 
 def _route(address: str) -> tuple[str, str]:
-    """Find (device, source address) of the route to ``address``."""
     done = subprocess.run(["ip", "-j", "-4", "route", "get", address], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(
@@ -104,8 +97,6 @@ def _merges(device: str) -> bool:
 
 
 def make(trunk: Trunk, switch_namespace: str, descriptor: int) -> None:
-    """Create and attach the device. ``switch_namespace``: path of the switches' namespace, ``descriptor``: the same, open. Raises
-    :class:`UserError`."""
     check_way(trunk)
     low, high = SOURCE_PORTS
     add = ["ip", "link", "add", "name", NAME, "index", str(layout.TRUNK), "mtu", str(bringup.link_mtu(trunk.part.fabric)), "address", _MAC]

@@ -1,7 +1,4 @@
-"""What a program of RDMA verbs gets on its host: its arguments filled in, the library before it, and variables that name the device.
-
-Pure text, but for :func:`listens`. testbed/emulated/programs.py starts the ranks, mrcbed/prompt/verbs.py one program at the prompt.
-"""
+"""What a program of RDMA verbs gets on its host: its arguments filled in, the library before it, and variables that name the device."""
 
 from __future__ import annotations
 
@@ -16,14 +13,12 @@ from topologies.addressing import management_address
 
 DEVICE = "mrcbed0"
 PYTHON = "/usr/bin/python3"
-"""What runs Python files: Debian's own, which has pyverbs."""
 WORDS = ("rank", "host", "address", "peer", "server")
 _WORD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _LISTENS = "0A"
 
 
 def check_words(arguments: Sequence[str]) -> None:
-    """Raises :class:`UserError` for a word in braces that there is not."""
     for argument in arguments:
         for found in _WORD.finditer(argument):
             if found[1] is not None and found[1] not in WORDS:
@@ -32,12 +27,11 @@ def check_words(arguments: Sequence[str]) -> None:
 
 
 def awaits_server(arguments: Sequence[str]) -> bool:
-    """Say whether rank 0 is the others' server."""
     return any(found[1] == "server" for argument in arguments for found in _WORD.finditer(argument))
 
 
 def filled(arguments: Sequence[str], rank: int, hosts: Sequence[int]) -> list[str]:
-    """Fill in a rank's arguments. ``hosts`` in rank order. Rank 0 gets no argument with {server} in it: it is the server."""
+    """``hosts`` in rank order. Rank 0, the server, gets no argument with {server} in it."""
     values = {
         "rank": str(rank),
         "host": f"h{hosts[rank]}",
@@ -50,12 +44,10 @@ def filled(arguments: Sequence[str], rank: int, hosts: Sequence[int]) -> list[st
 
 
 def of_host(host: int, dilation: float) -> dict[str, str]:
-    """Make the variables that tell a program where it is."""
     return {"MRCBED_DILATION": f"{dilation:.12g}", "MRCBED_HOST": f"h{host}", "MRCBED_ADDRESS": management_address(host)}
 
 
 def of_rank(rank: int, hosts: Sequence[int]) -> dict[str, str]:
-    """Make the variables that tell a rank who the others are, as launchers do. ``hosts`` in rank order."""
     return {
         "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_RANK": "0",
         "MRCBED_ADDRESSES": ",".join(map(management_address, hosts)), "MASTER_ADDR": management_address(hosts[0]),
@@ -63,21 +55,19 @@ def of_rank(rank: int, hosts: Sequence[int]) -> dict[str, str]:
 
 
 def of_device(library: Path) -> dict[str, str]:
-    """Make the variables by which NCCL and UCX find the device; what a user has set goes before."""
     return {
         "NCCL_IB_HCA": DEVICE, "NCCL_IBVERBS_LIB": str(library), "NCCL_SOCKET_IFNAME": NAME, "UCX_NET_DEVICES": f"{DEVICE}:1",
     }  # fmt: skip
 
 
 def preloading(library: Path) -> list[str]:
-    """Return the words before a program that load the library into it, and into nothing before it. Raises :class:`UserError`."""
+    """Returns words that load the library into the program after them, and into nothing before it. Raises :class:`UserError`."""
     if re.search(r"[\s:]", str(library)):
         raise UserError(f"{library}: the loader takes no path with a space or colon for LD_PRELOAD: move the project elsewhere")
     return ["env", "LD_PRELOAD=" + ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))]
 
 
 def listens(process: int) -> bool:
-    """Say whether anything listens on a TCP port in a process's network namespace; False if the process is gone."""
     for name in ("tcp", "tcp6"):
         try:
             rows = Path(f"/proc/{process}/net/{name}").read_text().splitlines()[1:]

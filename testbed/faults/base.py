@@ -1,8 +1,6 @@
 """The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
 
-A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/how/faults.md says how to add one. The prompt, scenarios,
-plans and figures ask the kind and need not know its name. A kind has no state: what must be remembered about an active fault is in
-:class:`~testbed.faults.targets.Injected`.
+It has no state: what must be remembered about an active fault is in :class:`~testbed.faults.targets.Injected`.
 """
 
 from __future__ import annotations
@@ -20,14 +18,12 @@ if TYPE_CHECKING:
     from testbed.faults.packet_faults import PacketFaults
 
 Change = tuple[int, tuple[str, ...]]
-"""The time at which the world was changed, ps of its clock, and the cables that went down or came up."""
 Drawn = tuple[str, dict[str, object]]
-"""The target of a random fault, and its keys as people write them."""
 
 
 class Machine(Protocol):
-    """The part of a world that a kind may use (testbed/faults/injections.py). Whatever a fault holds in ``faults``, ``packets`` and
-    ``rates`` under its number is removed with the fault."""
+    """The part of a world that a kind may use. What a fault holds in ``faults``, ``packets`` and ``rates`` under its number is removed with
+    the fault."""
 
     clock: Callable[[], int]
     faults: Holders
@@ -53,7 +49,7 @@ class Broken(Protocol):
 
 
 class Kind:
-    """One kind of fault. This base class takes down the cables of its target, or its switches with their cables."""
+    """This base class takes down the cables of its target, or its switches with their cables."""
 
     name = ""
     doc = ""  # its line of the manual
@@ -76,25 +72,23 @@ class Kind:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Find what it hits, here a host. Raises FaultError, and FabricError for a name that the fabric does not have."""
+        """Finds what it hits, here a host. Raises FaultError, and FabricError for an unknown name."""
         return Target(self.name, on, keys, host=fabric.host_number(on))
 
     def needs_for(self, keys: Keys) -> str:
-        """Return the value of a scenario's ``for``, if these keys make no sense without it."""
+        """The value of a scenario's ``for``, if these keys make no sense without it."""
         return ""
 
     def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
-        """Return the target that "used-by-qp" stands for, for a queue pair on this path."""
         return cable_of_path(fabric, src, dst, ev).name
 
     def not_simulated(self, on: str) -> str:
-        """Name what it needs that the simulated world does not have; "" for nothing."""
+        """What it needs that the simulated world lacks; "" for nothing."""
         return ""
 
     # --- as it happens -------------------------------------------------------------------------------------------------
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
-        """Break the fabric; a :class:`Cycle` follows ``fault.down``."""
         target = fault.target
         return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
 
@@ -103,7 +97,6 @@ class Kind:
         machine.report(fault.told_ps, fault, "begin", fault.target.links)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
-        """Do what is due: ``fault.due_ps`` has come."""
         raise NotImplementedError
 
     def clear(self, fault: Injected, machine: Machine) -> int:
@@ -114,13 +107,12 @@ class Kind:
         """Undo, at the end of a fault, what the machine does not undo by itself, however the fault ends."""
 
     def just_now(self, fault: Injected) -> str:
-        """Return its present state, in one word."""
         return "there"
 
     # --- for plans and figures -----------------------------------------------------------------------------------------
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        """Draw a random fault for plans (testbed/faults/plan.py, testbed/faults/draws.py); not used for kinds that do not heal."""
+        """Draw a random fault for plans; not used for kinds that do not heal."""
         raise NotImplementedError
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
@@ -128,25 +120,23 @@ class Kind:
         return not cables.isdisjoint(fault.links)
 
     def lingers_ps(self, keys: Keys) -> int:
-        """Return how long an effect remains after the fault was taken back."""
+        """How long an effect remains after the fault was taken back."""
         return 0
 
     def drain(self, keys: Keys) -> tuple[float, int]:
-        """Return the share of a link's rate that remains, and how long an agent may be unable to answer, ps: the end of a run waits for
+        """Return the share of a link's rate that remains, and how long, ps, an agent may be unable to answer: a run's end waits for
         both."""
         return 1.0, 0
 
 
 class Cycle(Kind):
-    """A fault that is present for a part of every period ("down") and absent for the rest ("up"), repeatedly, if the keys contain a
-    period."""
+    """A fault that, if the keys contain a period, is present for a part of each ("down") and absent for the rest ("up")."""
 
     def check(self, keys: Keys) -> None:
         if ("duty" in keys) != ("period" in keys):
             raise FaultError("duty" if "period" in keys else "period", "is missing: a cycle needs period and duty")
 
     def part_down(self, keys: Keys) -> float:
-        """Return the share of a period in which it is present."""
         return keys["duty"]
 
     def begin(self, fault: Injected, machine: Machine) -> None:
@@ -168,7 +158,6 @@ class Cycle(Kind):
         fault.due_ps = max(fault.due_ps + self._lasts(fault), t)
 
     def _lasts(self, fault: Injected) -> int:
-        """Return how long the present part of a cycle lasts, ps."""
         period = fault.target.keys["period"]
         down = round(period * self.part_down(fault.target.keys))
         return down if fault.down else period - down

@@ -28,7 +28,7 @@ def plane(fabric: Fabric, rng: random.Random) -> str:
 
 
 def cable(fabric: Fabric, rng: random.Random) -> str:
-    """Draw a cable: NIC links as often as others, since there are fewer of them."""
+    """NIC links are drawn as often as others, since there are fewer of them."""
     kind = rng.choice(["nic", "fabric"])
     return rng.choice([link.name for link in fabric.links if link.kind == kind])
 

@@ -1,8 +1,5 @@
-"""Keeps account of the holders that keep cables and switches down and ports slow: the rules that both worlds share.
-
-Several holders may keep one thing down; it comes back when the last releases it. Each world decides how a cable goes down, comes up or
-slows (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
-"""
+"""Keeps account of the holders that keep cables and switches down and ports slow. A thing that several keep down comes back when the last
+releases it."""
 
 from __future__ import annotations
 
@@ -19,15 +16,13 @@ BY_HAND = 0
 
 
 class _Hold(NamedTuple):
-    """All that one holder keeps down."""
-
     links: frozenset[str] = frozenset()
     dead: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
 
 
 class Holders:
-    """The state of cables and switches. ``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
+    """``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -40,14 +35,13 @@ class Holders:
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _switch(self, name: str, state: int) -> None:
-        """Set a switch to layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
         raise NotImplementedError
 
     def _close(self, link: Link) -> None:
         """Let a cable accept no more frames: it is about to go down, together with others."""
 
     def _settle(self, link: Link, up: bool) -> None:
-        """Take a cable down or bring it up; updates ``_up``."""
         raise NotImplementedError
 
     # --- what callers use ------------------------------------------------------------------------------------
@@ -55,9 +49,8 @@ class Holders:
     def hold(
         self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
     ) -> tuple[int, tuple[str, ...]]:
-        """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches. With nothing it releases all. A
-        thing is down while any holder keeps it down. Returns the time at which the first change was made, and the cables that changed, in
-        the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing."""
+        """Set everything that ``holder`` keeps down from now on; with nothing it releases all. Returns the time of the first change, and
+        the cables that changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing."""
         hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
         for name in hold.dead | hold.silent:
             self._number(name)
@@ -65,15 +58,13 @@ class Holders:
             return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
-        """Pull or plug a cable by hand; returns the time at which the world was told. A cable that a fault keeps down stays
-        down."""
+        """Return the time at which the world was told. A cable that a fault keeps down stays down."""
         link = self.fabric.link(name).name
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
             return self._change(BY_HAND, current._replace(links=current.links - {link} if up else current.links | {link}), (link,))[0]
 
     def set_switch(self, name: str, up: bool) -> int:
-        """Kill or revive a switch with all its cables by hand; returns the time at which the first change was made."""
         self._number(name)
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
@@ -81,13 +72,11 @@ class Holders:
             return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
-        """Bring everything up again, including what was taken down by hand at a switch's end."""
         with self._lock:
             self._holds.clear()
             self._apply(self._up)
 
     def link_states(self) -> dict[str, bool]:
-        """Return cable -> whether it carries, in the fabric's order."""
         with self._lock:
             return dict(self._up)
 
@@ -112,8 +101,7 @@ class Holders:
         return told_ps, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
-        """Put the switches and the cables in ``touched`` into the state that the holders demand. Gates close first, so that all changes
-        happen at one moment."""
+        """Gates close first, so that all changes happen at one moment."""
         pulled = {name for hold in self._holds.values() for name in hold.links}
         dead = {name for hold in self._holds.values() for name in hold.dead}
         silent = {name for hold in self._holds.values() for name in hold.silent}
@@ -129,7 +117,7 @@ class Holders:
 
 
 class SlowPorts:
-    """The rates of slow ports. Several holders may slow a port: the slowest rate counts. A world implements :meth:`_set`."""
+    """The slowest of several holders' rates counts. A world implements :meth:`_set`."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -137,18 +125,16 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """Set (port, bits/s) of each port that may have changed. Raises UserError if the world refuses."""
+        """Gets (port, bits/s) of each port that may have changed. Raises UserError."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        """Have these ports send at ``share`` of the rate that they were built with. Raises as :meth:`_set`."""
         changed = list(ports)
         for port in changed:
             self._shares.setdefault(port, {})[holder] = share
         self._write(changed)
 
     def drop(self, holder: int) -> None:
-        """Release all ports that ``holder`` slowed; other holders may still slow them."""
         changed = [port for port, shares in self._shares.items() if shares.pop(holder, None) is not None]
         self._write(changed)
         for port in changed:
@@ -156,7 +142,6 @@ class SlowPorts:
                 del self._shares[port]
 
     def reset(self) -> None:
-        """Restore the rate of every port."""
         changed = list(self._shares)
         for port in changed:
             self._shares[port].clear()

@@ -1,7 +1,7 @@
 """Carries faults out, keeps the list of active faults, and takes them back: the rules that both worlds share.
 
 A world decides how a host's agent is stopped and killed, and calls :meth:`Injections.advance` when something is due (a flap's next change,
-a reboot): testbed/emulated/injector.py, testbed/simulated/faults.py.
+a reboot).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from topologies.clos import Fabric
 
 
 class Injections:
-    """The faults of one world. ``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
+    """``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
 
     def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, clock: Callable[[], int]) -> None:
         self.fabric, self.faults, self.packets, self.rates, self.clock = fabric, faults, packets, rates, clock
@@ -31,19 +31,18 @@ class Injections:
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Note that something may be due sooner than known."""
+        """Something may be due sooner than known."""
 
     def pause(self, host: int, stop: bool) -> None:
-        """Stop a host's agent from running, or let it run again."""
         raise NotImplementedError
 
     def kill(self, host: int) -> int:
-        """Kill a host's agent, or the controller for -1; returns the time, ps. Raises :class:`UserError` if there is none."""
+        """``host`` -1 is the controller. Returns the time, ps. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
     def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
-        """Give a host's agent a rule of agents/verbs/faults.py, or take it back; returns the time, ps. Raises :class:`UserError` if a rule
-        cannot be given; nothing is wrong with one that is gone."""
+        """``rule`` is of agents/verbs/faults.py; None takes it back, even if it is gone. Returns the time, ps. Raises
+        :class:`UserError`."""
         if rule is not None:
             raise UserError("the simulated world runs no programs of RDMA verbs: drop --world simulated")
         return self.clock()
@@ -54,7 +53,6 @@ class Injections:
         self._events.append(FaultEvent(t, fault.number, phase, links))
 
     def end(self, fault: Injected) -> int:
-        """Remove the fault completely; returns the time, ps."""
         t, links = self._drop(fault)
         self.report(t, fault, "heal", links)
         return t
@@ -62,11 +60,10 @@ class Injections:
     # --- what the cluster offers -----------------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected:
-        """Inject a fault. Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Inject a fault that is resolved. Raises FaultError for a fault that this world cannot have; then nothing has happened."""
+        """Raises FaultError if this world cannot have the fault; then nothing has happened."""
         kind = KINDS[target.kind]
         with self._lock:
             self._last += 1
@@ -85,8 +82,8 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Take one fault back; returns the time at which the kernel was told. Raises :class:`UserError` if it is not there. A fault that
-        takes time to end (a reboot) begins to end, and is over by itself."""
+        """Returns when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is
+        not there."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
@@ -99,7 +96,6 @@ class Injections:
             return t
 
     def heal(self) -> None:
-        """Take all faults back, and undo changes made by hand."""
         with self._lock:
             for fault in list(self._active.values()):
                 self.end(fault)
@@ -112,13 +108,11 @@ class Injections:
             return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:
-        """Return what happened since the last call, in order."""
         with self._lock:
             events, self._events = self._events, []
             return events
 
     def advance(self) -> int | None:
-        """Do what is due; returns when the next thing is due, None for nothing."""
         with self._lock:
             now = self.clock()
             for fault in list(self._active.values()):
@@ -136,7 +130,6 @@ class Injections:
         return min(times, default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
-        """Remove the fault completely; returns the time, and the cables that came back."""
         self._active.pop(fault.number, None)
         KINDS[fault.target.kind].undo(fault, self)
         self.packets.drop(fault.number)
@@ -145,16 +138,12 @@ class Injections:
 
 
 class HeldLinks(Protocol):
-    """Cables and switches that can be set by hand: those of :class:`testbed.faults.holders.Holders`, or of several machines."""
-
     def set_link(self, name: str, up: bool) -> int: ...
     def set_switch(self, name: str, up: bool) -> int: ...
     def link_states(self) -> dict[str, bool]: ...
 
 
 class Injecting(Protocol):
-    """The methods of :class:`Injections` that a world uses; testbed.machines.parted_faults has another class with them."""
-
     @property
     def faults(self) -> HeldLinks: ...
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected: ...
@@ -166,7 +155,7 @@ class Injecting(Protocol):
 
 
 class TakesFaults:
-    """The part of :class:`testbed.world.World` that breaks and mends a fabric, the same in all worlds."""
+    """The part of :class:`testbed.world.World` that breaks and mends a fabric."""
 
     @property
     def injections(self) -> Injecting:
@@ -181,17 +170,17 @@ class TakesFaults:
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Inject any fault of the catalogue (testbed/faults/kinds, docs/how/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
-        ``run_seed`` is used for random choices unless the fault has a ``seed``. The fault lasts until :meth:`clear`, :meth:`heal` or the
-        end of the world. Raises FaultError and FabricError; then nothing has happened."""
+        """Inject a fault of the catalogue (docs/how/faults.md), until :meth:`clear`, :meth:`heal` or the end of the world: ``inject("loss",
+        "h0:p0-t0-0", probability=0.01)``. ``run_seed`` is for random choices, unless the fault has a ``seed``. Raises FaultError and
+        FabricError; then nothing has happened."""
         return self.injections.inject(kind, on, keys, run_seed)
 
     def strike(self, target: Target) -> Injected:
-        """Inject a fault that is resolved on this fabric. Raises as :meth:`inject`."""
+        """Inject a fault resolved on this fabric. Raises as :meth:`inject`."""
         return self.injections.strike(target)
 
     def clear(self, number: int) -> int:
-        """Take one fault back, by its number; returns the time at which the data plane was told, ps."""
+        """Take one fault back; returns the time at which the data plane was told, ps."""
         return self.injections.clear(number)
 
     def faults(self) -> list[Injected]:
@@ -203,7 +192,7 @@ class TakesFaults:
         return self.injections.events()
 
     def link_states(self) -> dict[str, bool]:
-        """Return whether each cable is up, by its name."""
+        """Return cable -> whether it is up."""
         return self.injections.faults.link_states()
 
     def heal(self) -> None:

@@ -1,5 +1,4 @@
-"""Parameters of faults: what each means, its type and how it is shown. Parameters of several kinds are here; those of one kind are beside
-it."""
+"""Parameters of faults: what each means, its type and how it is shown. Those of one kind only are beside that kind."""
 
 from __future__ import annotations
 
@@ -14,14 +13,11 @@ from topologies.structs import Written, one_of
 from topologies.units import NS, TIME_SCHEMA, US, parse_duration
 
 DIRECTIONS = ("both", "up", "down")
-"""The directions of a link; ``up`` is away from the hosts."""
 MIN_PERIOD = 100 * NS
-"""The shortest period: a shorter cycle is over before a packet is [ours]; the emulated world's machine may need longer ones."""
+"""A shorter cycle is over before a packet is [ours]."""
 
 
 class FaultError(UserError):
-    """A fault is impossible. The text says in one line which ``key`` is wrong, and how."""
-
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
         self.key, self.text = key, text
@@ -29,8 +25,6 @@ class FaultError(UserError):
 
 @dataclass(frozen=True)
 class Key:
-    """One parameter. ``kind`` is its type, with bounds, as a Struct's annotation; ``show`` writes a value."""
-
     name: str
     kind: Any
     doc: str
@@ -47,7 +41,7 @@ def in_us(time: int) -> str:
 
 
 class Keys(TypedDict, total=False):
-    """The parameters of a fault, as read: those that its kind has and that have a value. Times are ps."""
+    """A fault's parameters that have a value. Times are ps."""
 
     direction: str
     probability: float
@@ -71,8 +65,6 @@ class Keys(TypedDict, total=False):
 
 
 class Period(int, metaclass=Written):
-    """The parameter ``period``, the length of a cycle."""
-
     words = f"a time of at least {MIN_PERIOD // NS} ns, like '800us'"
     schema, example = TIME_SCHEMA, '"800us"'
 

@@ -1,8 +1,7 @@
 """Tells the data plane which packets to lose or to corrupt, and removes these faults.
 
-One :class:`PacketFaults` per built fabric, used by testbed/emulated/injector.py. fabric.bpf.c applies them: a fault is decided where the
-frame arrives, after its time on the cable, so that queues and accounts stay correct. Several holders may have a fault at one place: their
-probabilities combine as independent ones, drawn with the seed of the first.
+fabric.bpf.c decides a fault where the frame arrives, after its time on the cable, so that queues and accounts stay correct. Several holders
+may have a fault at one place: their probabilities combine as independent ones, drawn with the seed of the first.
 """
 
 from __future__ import annotations
@@ -23,12 +22,9 @@ _AT = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _FLAGS = {"loss": layout.FAULT_LOSS, "corrupt": layout.FAULT_CORRUPT}
 
 _Odds = dict[int, tuple[float, int]]
-"""Holder -> probability and seed."""
 
 
 class Paths(Protocol):
-    """The methods of a BpfMap that are used here."""
-
     def lookup(self, key: bytes) -> bytes | None: ...
     def update(self, key: bytes, value: bytes) -> None: ...
     def delete(self, key: bytes) -> bool: ...
@@ -37,8 +33,6 @@ class Paths(Protocol):
 
 
 class MemoryPaths:
-    """Path faults with the methods of a BpfMap, for a fabric in virtual time."""
-
     def __init__(self, entries: dict[bytes, bytes]) -> None:
         self._entries = entries
 
@@ -58,7 +52,7 @@ class MemoryPaths:
 
 
 def threshold(probability: float) -> int:
-    """Convert a probability to the programs' units of 2^-32, at least one."""
+    """The programs count in units of 2^-32; at least one."""
     return max(1, round(probability * layout.CERTAIN))
 
 
@@ -67,8 +61,8 @@ def _together(odds: _Odds) -> float:
 
 
 class PacketFaults:
-    """The packet faults of one fabric. Port numbers are as in ``Fabric.ports``; a fault at a port hits frames that arrive there. ``words``
-    and ``paths``: other memory than the programs' maps port_fault and path_fault, for a fabric that is only simulated."""
+    """A fault at a port hits frames that arrive there. ``words`` and ``paths`` replace the programs' maps port_fault and path_fault for a
+    simulated fabric."""
 
     def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
         self._words: Any = words
@@ -81,7 +75,6 @@ class PacketFaults:
         self._on_path: dict[Path, _Odds] = {}
 
     def at_ports(self, holder: int, kind: str, ports: Iterable[int], probability: float, seed: int) -> None:
-        """Lose or corrupt frames at ports; ``kind``: loss or corrupt."""
         for port in ports:
             odds = self._at_port.setdefault((port, kind), {})
             odds[holder] = (probability, seed)
@@ -95,7 +88,6 @@ class PacketFaults:
             self._flag_path(path[0])
 
     def drop(self, holder: int) -> None:
-        """Remove all faults of ``holder``."""
         for (port, kind), odds in list(self._at_port.items()):
             if odds.pop(holder, None) is not None:
                 if not odds:

@@ -1,8 +1,7 @@
-"""Random faults of every kind that heals, as a list of what breaks when. Pure: a fabric, a seed and a length in, faults out.
+"""Random faults of every kind that heals, as a list of what breaks when.
 
-For the long runs of both worlds: tests/soak/test_random_faults.py carries plans out on an emulated fabric, scenarios/sets/schedules.py on
-simulated ones. A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer
-than MOST_CUT, so that no queue pair uses up its retries.
+A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer than MOST_CUT, so
+that no queue pair uses up its retries.
 """
 
 from __future__ import annotations
@@ -25,17 +24,14 @@ from topologies.units import US
 
 MOST_AT_ONCE = 3
 MOST_CUT = 400 * US
-"""The longest time for which two hosts have no path: retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut
-ends the sooner they go on [ours]."""
+"""The longest cut [ours]: retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut ends the sooner they go on."""
 LONGEST = 400 * US
 SHORTEST_RTTS = 3
 MEAN_GAP = 70 * US
-"""Mean time between the beginnings of two faults, before impossible ones are left out."""
 AS_GOOD_AS_DEAD = 0.3
-"""A path that loses this share of its packets counts as dead: an answer has to come back, too."""
+"""A path that loses this share counts as dead: an answer has to come back, too."""
 LOADED_RTTS = 4
-"""The largest smoothed RTT under load and faults, in base RTTs: queues are trimmed at a BDP, and the slowest links have a fifth of their
-rate [ours]."""
+"""The largest smoothed RTT, in base RTTs [ours]: queues are trimmed at a BDP, and the slowest links have a fifth of their rate."""
 EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals and not kind.programs)
 
 
@@ -56,8 +52,6 @@ class Planned:
 
 
 class Paths:
-    """The paths between all hosts of a fabric, and which of them remain under faults."""
-
     def __init__(self, fabric: Fabric) -> None:
         hosts = range(fabric.host_count)
         self.cables = {
@@ -66,8 +60,7 @@ class Paths:
         }  # fmt: skip
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
-        """List (source, destination) of the pairs that have no path left while all these faults are active. A fault that comes and goes
-        counts as active."""
+        """Returns (source, destination) of pairs without a path while these faults are active, cycles included."""
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
         bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
         return {
@@ -77,7 +70,6 @@ class Paths:
         }
 
     def longest_cut(self, faults: Sequence[Planned]) -> int:
-        """Find the longest uninterrupted time, ps, for which some pair of hosts has no path in one direction."""
         moments = sorted({moment for fault in faults for moment in (fault.at, fault.over)})
         running: dict[tuple[int, int], int] = {}
         longest = 0
@@ -90,12 +82,12 @@ class Paths:
 
 @lru_cache(maxsize=4)
 def paths_of(fabric: Fabric) -> Paths:
-    """Return the fabric's paths, made once: on 16 hosts that takes longer than a plan."""
+    """On 16 hosts paths take longer than a plan."""
     return Paths(fabric)
 
 
 def plan(fabric: Fabric, seed: int, length: int) -> list[Planned]:
-    """Draw faults that all begin and end within ``length`` ps, in order of their beginning. The same arguments give the same plan."""
+    """All faults lie within ``length`` ps. The same arguments give the same plan."""
     rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
     faults: list[Planned] = []
     at = 0
@@ -123,9 +115,9 @@ def _draw(fabric: Fabric, rng: random.Random, kind: str, at: int, length: int) -
 
 
 def stuck_after(config: Config) -> int:
-    """Compute the time without the end of a step, ps, counted from the last begin or end of a fault, after which something is wrong. After
-    a cut of MOST_CUT the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down before
-    it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row."""
+    """Compute the time without the end of a step, ps, since a fault last began or ended, after which something is wrong. After a cut of
+    MOST_CUT the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down before it is
+    probed. Both may come one after the other, and what is on the way is sent again at most three times in a row."""
     return 2 * MOST_CUT + held_down(config) + 3 * config.rto
 
 
@@ -137,10 +129,9 @@ def back_after(config: Config) -> int:
 
 
 def held_down(config: Config) -> int:
-    """Compute the longest hold-down of a plane, ps."""
     return (HOLD << MOST_DOUBLINGS) * LOADED_RTTS * config.base_rtt
 
 
 def used(row: Mapping[str, Any]) -> bool:
-    """Say whether a queue pair's path, a row of :meth:`agents.transport.Engine.paths`, carries data: all must while nothing is broken."""
+    """Whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while nothing is broken."""
     return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"

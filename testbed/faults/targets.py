@@ -1,7 +1,4 @@
-"""Finds what a fault hits on a given fabric: cables, switches, ports, packets. Pure: names in, names out.
-
-All look-ups raise FabricError for names that the fabric does not have.
-"""
+"""Finds what a fault hits on a given fabric: cables, switches, ports, packets. Raises FabricError for unknown names."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from topologies.denylist import check_entry
 from topologies.paths import path_links
 
 Path = tuple[int, tuple[int, int, int]]
-"""Number of a switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after the last."""
+"""A switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after the last."""
 _NIC_PORT = re.compile(r"h[0-9]+-p[0-9]+")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A fault, resolved. ``links`` are the cables that it takes down or affects, ``switches`` those that are dead or silent meanwhile."""
+    """``links`` are the cables that a fault takes down or affects, ``switches`` those that are dead or silent meanwhile."""
 
     kind: str
     on: str
@@ -36,7 +33,7 @@ class Target:
 
 @dataclass
 class Injected:
-    """An active fault. ``told_ps`` is when it began, monotonic; the other attributes belong to its injector."""
+    """An active fault. Attributes beside ``told_ps``, when it began, belong to its injector."""
 
     number: int
     target: Target
@@ -48,8 +45,8 @@ class Injected:
 
 @dataclass(frozen=True)
 class FaultEvent:
-    """One action of a fault. ``t`` is when the kernel was told. ``phase`` is begin, down or up (of a fault that comes and goes), reboot, or
-    heal. ``links``: for begin all links that it takes down or affects, otherwise the cables that changed."""
+    """One action of a fault. ``t`` is when the kernel was told. ``phase`` is begin, down or up (of a cycle), reboot, or heal. ``links``:
+    for begin all that it takes down or affects, otherwise the cables that changed."""
 
     t: int
     number: int
@@ -58,7 +55,6 @@ class FaultEvent:
 
 
 def nic_link(fabric: Fabric, port: str) -> Link:
-    """Find the cable of a NIC port."""
     nic = next((link for link in fabric.links if link.a.name == port and link.kind == "nic"), None)
     if nic is None:
         ports = [link.a.name for link in fabric.links if link.kind == "nic"]
@@ -77,7 +73,7 @@ def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
 
 
 def ends(link: Link, direction: str, sending: bool) -> tuple[int, ...]:
-    """List the ports at which a direction's frames come in, or go out. ``b`` is the upper end."""
+    """Ports at which a direction's frames come in, or go out (``sending``). ``b`` is the upper end."""
     ports = {"up": link.a.number if sending else link.b.number, "down": link.b.number if sending else link.a.number}
     return tuple(number for way, number in ports.items() if direction in (way, "both"))
 
@@ -89,7 +85,6 @@ def plane_of(fabric: Fabric, name: str) -> int:
 
 
 def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
-    """List the T0-T1 links of a plane or of the fabric, in the fabric's order."""
     plane = None if on == "fabric" else plane_of(fabric, on)
     every = tuple(link for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane))
     if not every:
@@ -98,6 +93,6 @@ def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
 
 
 def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
-    """Choose the cable to pull on a path: its first T0-T1 link, or the receiver's NIC link under one T0."""
+    """Choose the cable to pull: the path's first T0-T1 link, or the receiver's NIC link under one T0."""
     links = path_links(fabric, src, dst, ev)
     return next((link for link in links if link.kind == "fabric"), links[-1])

@@ -1,5 +1,2 @@
-"""A cluster without packets: which links are up, the rates that flows then have, and what a failure loses.
-
-``mrcbed fabric fluid`` asks for clusters that no packet world can hold. Everything here is arithmetic on NumPy arrays: no process, no
-socket, no clock. Random generators are arguments.
-"""
+"""A cluster without packets: which links are up, the rates that flows then have, and what a failure loses. Everything is arithmetic on
+NumPy arrays."""

@@ -30,7 +30,7 @@ ROUNDS = {"ring-allreduce": 2, "reduce-scatter": 1, "all-gather": 1}
 
 @dataclass(frozen=True)
 class Shape:
-    """A collective. ``across`` is the share of its ring's edges that cross T1s; sizes are as in scenario files."""
+    """``across`` is the share of the ring's edges that cross T1s; sizes are as in scenario files."""
 
     fabric: Fabric
     ranks: int
@@ -44,8 +44,7 @@ class Shape:
         return self.rounds * (self.ranks - 1)
 
     def bounds_ns(self, rate: float, port_rate: float) -> tuple[float, float]:
-        """Bound a step, ns: without pause at ``rate``, and waiting for each stage at ``port_rate``. Rates are bits/s on the wire, above
-        0."""
+        """Returns ns of a step without pause at ``rate``, and waiting for each stage at ``port_rate``; bits/s on the wire, above 0."""
         size = self.message_bytes / self.ranks / self.slices
         means = []
         for pace in (rate, port_rate):
@@ -57,15 +56,15 @@ class Shape:
         return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
 
     def uneven_ns(self, port_rate: float) -> float:
-        """Compute by how much a step that waits for each stage takes longer, ns: a slice is there with the last packet of the port that
-        carries most of them. A slice of fewer packets than ports takes a packet's time, not a share of it."""
+        """How much longer, ns, a step takes that waits for each stage: a slice is there with the last packet of the port that carries most
+        of them. A slice of fewer packets than ports takes a packet's time, not a share of it."""
         size = self.message_bytes / self.ranks / self.slices
         ports = max(1, round(port_rate / self.fabric.nic_rate))
         packet = frame_ns(self.fabric, round(min(size, self.fabric.mtu)), self.fabric.nic_rate)
         return self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
 
     def delays_ns(self, packets: float) -> float:
-        """Compute the delay of a step, ns, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""
+        """The delay, ns, if each stage across T1s takes so many times of a full packet on a NIC port longer."""
         return packets * self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
 
     @property
@@ -80,7 +79,7 @@ class Calibration:
     sharpness: float = 100.0
 
     def step_ns(self, shape: Shape, rate: float, port_rate: float) -> float:
-        """Compute the nanoseconds of a step; infinite if a flow has no rate."""
+        """The time is infinite if a flow has no rate."""
         if rate <= 0 or port_rate <= 0:
             return float("inf")
         without_pause, waiting = self.bounds_ns(shape, rate, port_rate)
@@ -88,7 +87,6 @@ class Calibration:
         return float(longer * (1 + (shorter / longer) ** self.sharpness) ** (1 / self.sharpness))
 
     def bounds_ns(self, shape: Shape, rate: float, port_rate: float) -> tuple[float, float]:
-        """Bound a step as :meth:`Shape.bounds_ns`, with what packets add to each."""
         without_pause, waiting = shape.bounds_ns(rate, port_rate)
         delay = shape.delays_ns(self.wait_packets * log2(1 + shape.slice_packets))
         return without_pause / self.efficiency, waiting + delay

@@ -23,9 +23,6 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster's counts, and ``links``: a fabric whose links have this cluster's rates, delay and packet size, and which is used for these
-    alone."""
-
     links: Fabric
     planes: int
     t0s: int
@@ -34,14 +31,14 @@ class Cluster:
 
     @classmethod
     def of_fabric(cls, fabric: Fabric) -> Cluster:
-        """Make the cluster of a fabric. Raises :class:`UserError` for two sites."""
+        """Raises :class:`UserError` for two sites."""
         if fabric.sites > 1:
             raise UserError(f"fabric {fabric.name!r} has two sites, and rates without packets know one place")
         return cls(fabric, fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0)
 
     @classmethod
     def of_size(cls, size: Size) -> Cluster:
-        """Make the cluster of a design of ``mrcbed fabric size``. Raises :class:`UserError` if its T0s are not all full."""
+        """Raises :class:`UserError` unless the design's T0s are all full."""
         if size.tiers < 2 or size.nics % size.down:
             raise UserError(f"{size.nics:,} NICs do not fill T0s of {size.down} NICs: use a multiple of {size.down}, two T0s or more")
         links = Fabric("links", size.planes, 2, 1, 1, nic_rate=size.port_rate)
@@ -53,20 +50,18 @@ class Cluster:
 
     @property
     def fabric_links(self) -> int:
-        """The number of cables between T0s and T1s, over all planes."""
         return self.planes * self.t0s * self.uplinks
 
     @property
     def packets_per_second(self) -> float:
-        """Full packets that a NIC sends in a second when it carries its rate as payload."""
         return self.links.host_rate / (8 * self.links.mtu)
 
     def t0_of(self, hosts: Numbers) -> Numbers:
         return hosts // self.hosts_per_t0
 
     def interleaved_rings(self, ranks: int) -> tuple[Numbers, Numbers]:
-        """Return (senders, receivers) of parallel rings of ``ranks`` hosts; each host is in one, and neighbours sit under different T0s.
-        All hosts of a T0 send to one other T0. Raises :class:`UserError` where that cannot be."""
+        """Returns (senders, receivers) of parallel rings; each host is in one, and all hosts of a T0 send to one other T0. Raises
+        :class:`UserError` where that cannot be."""
         if self.t0s < 2 or ranks < 2 or self.hosts % ranks or (ranks % self.t0s and self.t0s % ranks):
             shape = f"rings of {ranks} ranks over {self.t0s} T0s of {self.hosts_per_t0} hosts"
             raise UserError(f"{shape}: use a multiple or a divisor of {self.t0s}, at least 2")
@@ -77,8 +72,6 @@ class Cluster:
 
 @dataclass
 class State:
-    """The cables and switches that are up. The methods change it in place."""
-
     cluster: Cluster
     up: Bools
     port: Bools
@@ -95,7 +88,6 @@ class State:
         self.port[plane, host] = alive
 
     def set_cable(self, link: Link, alive: bool = False) -> None:
-        """Set a cable of the fabric that the cluster was made of."""
         if link.kind == "nic":
             self.set_port(link.plane, self.cluster.links.host_number(link.a.node), alive)
         else:
@@ -103,16 +95,14 @@ class State:
             self.set_link(link.plane, t0, t1, alive)
 
     def set_t1(self, plane: int, t1: int) -> None:
-        """Let a T1 forward nothing."""
         self.up[plane, :, t1] = False
 
     def cut_random(self, count: int, generator: np.random.Generator) -> None:
-        """Take down ``count`` T0-T1 links, drawn from those that are up. Raises :class:`UserError` if there are fewer."""
         alive = np.flatnonzero(self.up)
         if not 0 <= count <= len(alive):
             raise UserError(f"{count:,} dead links: this cluster has {len(alive):,} live T0-T1 links")
         self.up.reshape(-1)[generator.choice(alive, count, replace=False)] = False
 
     def paths(self, sources: Numbers, destinations: Numbers) -> Numbers:
-        """Count, [plane, pair], the uplink numbers that are up at both T0s of a pair; T0s are given by number."""
+        """Counts, [plane, pair], the uplink numbers that are up at both T0s of a pair."""
         return np.stack([np.count_nonzero(plane[sources] & plane[destinations], axis=1) for plane in self.up])

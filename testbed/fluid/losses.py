@@ -20,40 +20,37 @@ EVS = 256
 
 
 def ev_sets_fit(cluster: Cluster, evs: int = EVS) -> bool:
-    """Say whether planes and paths allow queue pairs with ``evs`` in all."""
     return evs % cluster.planes == 0 and 1 <= evs // cluster.planes <= cluster.uplinks
 
 
 def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
-    """Count the EVs of a plane for a queue pair with ``evs`` in all. Raises :class:`UserError` unless planes and paths allow that."""
+    """Raises :class:`UserError` unless :func:`ev_sets_fit`."""
     if not ev_sets_fit(cluster, evs):
         raise UserError(f"{evs} EVs: use a multiple of {cluster.planes} planes, up to {cluster.planes * cluster.uplinks}")
     return evs // cluster.planes
 
 
 def _path_orders(cluster: Cluster, pairs: int, generator: np.random.Generator) -> Numbers:
-    """Draw, [queue pair, path], the T1s of a plane in the random order in which a queue pair takes them up."""
+    """Draws, [queue pair, path], the T1s of a plane in the order in which a queue pair takes them up."""
     return np.argsort(generator.random((pairs, cluster.uplinks), dtype=np.float32), axis=1)
 
 
 def touched_by_t1(cluster: Cluster, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[float, float]:
-    """Draw the shares of queue pairs with an EV through one given T1: in their data's direction, and in either of a pair's two directions.
-    Queue pairs are between T0s. The other direction has an EV set of its own."""
+    """Shares of queue pairs, between T0s, with an EV through one given T1: in their data's direction, and in either of a pair's two
+    directions, each of which has its own EV set."""
     each = evs_per_plane(cluster, evs)
     there, back = ((_path_orders(cluster, queue_pairs, generator)[:, :each] == 0).any(axis=1) for _ in range(2))
     return float(there.mean()), float((there | back).mean())
 
 
 def packets_per_ev(cluster: Cluster, evs: int = EVS) -> int:
-    """Compute the packets that one EV carries until its first loss can be known, the base RTT later, from one queue pair that has the NIC
-    alone."""
+    """What one EV carries until its first loss can be known, the base RTT later, from one queue pair that has the NIC alone."""
     return ceil(cluster.links.plane_bdp * cluster.planes / cluster.links.mtu / evs)
 
 
 def losses_at_start(state: State, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[NDArray[np.int64], float]:
-    """Draw (packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead). Queue pairs start
-    between random T0s, with every path believed to be good: no denylist. A plane without enough live paths costs one try of each dead
-    one."""
+    """Draws (packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead). Queue pairs start
+    between random T0s, with every path believed to be good. A plane without enough live paths costs one try of each dead one."""
     cluster = state.cluster
     each = evs_per_plane(cluster, evs)
     a = generator.integers(0, cluster.t0s, queue_pairs)

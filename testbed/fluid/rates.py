@@ -21,25 +21,22 @@ from testbed.fluid.live_links import Bools, Numbers, State
 
 Floats = NDArray[np.float64]
 SLICES = 4
-"""Slices of a chunk of a ring: each goes on as soon as it has arrived [ours]."""
 
 
 def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
-    """Compute, per flow, the rate that fills its cut, were all flows through the cut equally fast. ``which``: a flow's cut."""
     load = np.bincount(which, weights, len(capacity))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((capacity / load)[which], dtype=np.float64)
 
 
 def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
-    """Compute the bits/s on the wire that each flow's own ports could carry in the planes that are live for it, were it alone."""
     planes = live_planes(state, senders, receivers)[0].sum(axis=0)
     return np.asarray(planes * float(state.cluster.links.nic_rate), dtype=np.float64)
 
 
 def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
-    """Return [plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; and each flow's pair. Pairs are in
-    the order of sender's T0, then receiver's."""
+    """Returns [plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; each flow's pair. Pairs are in the
+    order of sender's T0, then receiver's."""
     cluster = state.cluster
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
@@ -48,7 +45,7 @@ def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Boo
 
 
 def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> Floats:
-    """Compute the bits/s on the wire of flows that all send at once, in their order; 0 for a flow that is cut off. Hosts by number."""
+    """Bits/s on the wire of flows that all send at once; 0 for one that is cut off."""
     cluster, fabric = state.cluster, state.cluster.links
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     local = a == b
@@ -73,13 +70,12 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
 
 
 def step_ns(state: State, shape: Shape, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> float:
-    """Compute the nanoseconds of a collective round a ring, whose edges are these flows, by the stored calibration; infinite if one is cut
-    off."""
+    """Computes the time of a collective round a ring, whose edges are these flows; infinite if one is cut off."""
     rates = flow_rates(state, senders, receivers, equal_planes)
     return stored().step_ns(shape, float(rates.min()), float(port_rates(state, senders, receivers).min()))
 
 
 def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
-    """Compute the nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
+    """Computes the time of the slowest of parallel interleaved rings; infinite if one is cut off."""
     edges = state.cluster.interleaved_rings(ranks)
     return step_ns(state, Shape(state.cluster.links, ranks, message_bytes, slices), *edges, equal_planes)

@@ -13,13 +13,11 @@ from testbed.fluid.rates import flow_rates, ring_step
 from topologies.sizing import Size
 
 SAMPLE = 20_000
-"""Queue pairs drawn for the shares that a silent T1 touches [ours]; a tenth of them for losses, which need all planes."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """The job: every host is in one ring of ``ranks``; all rings reduce ``message_bytes`` per rank at once, and a step ends with the
-    slowest."""
+    """Every host is in one ring of ``ranks``; all rings reduce ``message_bytes`` per rank at once, and a step ends with the slowest."""
 
     ranks: int
     message_bytes: int
@@ -27,7 +25,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one design at one size. Times in ns: healthy, and the median and the longest over draws of dead links."""
+    """Times in ns: healthy, and the median and the longest over draws of dead links."""
 
     nics: int
     planes: int
@@ -40,13 +38,12 @@ class Steps:
 
     @property
     def design(self) -> str:
-        """Describe it for people: its planes, and how flows share them."""
         return "1 plane" if self.planes == 1 else f"{self.planes} planes, {'equal' if self.equal_planes else 'weighted'}"
 
 
 def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> list[Steps]:
-    """Compute the steps with equal planes, and with weighted ones where there are several; both for the same dead links, ``dead_share`` of
-    those between T0s and T1s. Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
+    """Equal planes, and weighted ones where there are several, have the same dead links: ``dead_share`` of those between T0s and T1s.
+    Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
     cluster = Cluster.of_size(size)
     dead = round(dead_share * cluster.fabric_links)
     rules = (True, False) if size.planes > 1 else (True,)
@@ -64,9 +61,8 @@ def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> lis
 
 @dataclass(frozen=True)
 class Failures:
-    """The cost of failures: the shares that one failure takes of the slowest flow's rate, the queue pairs that a silent T1 touches, and
-    what dead paths cost at the start. ``None`` where the model has no answer: with more than two tiers, or where queue pairs have more EVs
-    than there are paths."""
+    """The shares that one failure takes of the slowest flow's rate, the queue pairs that a silent T1 touches, and what dead paths cost at
+    the start. ``None`` where the model has no answer: with more than two tiers, or where queue pairs have more EVs than there are paths."""
 
     planes: int
     lost_link: float
@@ -81,8 +77,7 @@ class Failures:
 
 
 def failures(size: Size, job: Job, dead_share: float, seed: int) -> Failures:
-    """Compute each failure alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a
-    denylist."""
+    """Each failure is alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a denylist."""
     cluster = Cluster.of_size(size)
     edges = cluster.interleaved_rings(job.ranks)
 

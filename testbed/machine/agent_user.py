@@ -1,7 +1,6 @@
-"""The users that a run's agents become: numbers that belong to this run alone, one for each process, so that neither another user's process
-nor another agent's can signal them.
+"""The users that a run's agents become: numbers of this run alone, one for each process.
 
-Chosen by sandbox.py when a run begins. No account is created and no file gets this owner: agents open their logs and sockets as root.
+So neither another user's process nor another agent's can signal them. No account is created: agents open their logs and sockets as root.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
 """User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
 leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
 STEP = 1 << 20
-"""The distance between the numbers of two runs, which have up to 127 each: runs share numbers only with so many namespaces alive on one
-kernel."""
 DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 def choose(pid_space: int, count: int, proc: Path = Path("/proc"), delegated: Iterable[Path] = DELEGATED) -> list[int]:
-    """Choose up to ``count`` user and group ids that no account, no delegated range and no process has; fewer if no more are left.
+    """Choose up to ``count`` ids that no account, no delegated range and no process has. Raises :class:`UserError` if none is left.
+
     ``pid_space`` is the inode of the run's PID namespace. The kernel gives no two living namespaces the same, in whatever container they
-    are: that is why two runs differ without a lock. Raises :class:`UserError` if none is left."""
+    are: that is why two runs differ without a lock.
+    """
     in_use = _ids_of_processes(proc)
     ranges = [r for path in delegated for r in _ranges(path)]
     uids = range(LOWEST + pid_space % STEP, HIGHEST, STEP)
@@ -37,7 +36,6 @@ def choose(pid_space: int, count: int, proc: Path = Path("/proc"), delegated: It
 
 
 def _named(uid: int) -> bool:
-    """Say whether a user or a group of this machine, or of its directory service, has the number."""
     for look_up in (pwd.getpwuid, grp.getgrgid):
         try:
             look_up(uid)
@@ -48,7 +46,6 @@ def _named(uid: int) -> bool:
 
 
 def _ranges(path: Path) -> list[range]:
-    """Read ``owner:first:count`` lines, as subuid(5) has them."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -58,7 +55,6 @@ def _ranges(path: Path) -> list[range]:
 
 
 def _ids_of_processes(proc: Path) -> set[int]:
-    """Collect every user and group id that a process has: real, effective, saved, of its files, and supplementary groups."""
     ids: set[int] = set()
     for path in proc.glob("[0-9]*/status"):
         try:

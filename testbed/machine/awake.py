@@ -1,9 +1,9 @@
 """Keeps the cores of a virtual machine from halting while it is measured.
 
-A core without work halts, and a virtual core then goes back to its hypervisor: it returns when that finds time, on a shared host often
-milliseconds later. The timers that shape the links are late by as much, and ports carry less than their rate. A process may ask for a
-bound on the time that cores need to wake up (PM QoS, the kernel's Documentation/power/pm_qos_interface.rst); below 1 us they poll instead
-of halting. cyclictest does the same. On bare metal a halted core is back in microseconds, so there it is left to save power.
+A virtual core that halts goes back to its hypervisor, and returns when that finds time, on a shared host often milliseconds later. The
+timers that shape the links are late by as much, and ports carry less than their rate. A process may bound the time that cores need to wake
+up (PM QoS, the kernel's Documentation/power/pm_qos_interface.rst); below 1 us they poll instead of halting. On bare metal a halted core is
+back in microseconds, so there it may save power.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def virtual(cpuinfo: Path = CPUINFO) -> bool:
-    """Say whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
+    """Says whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
     try:
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -29,7 +29,7 @@ def virtual(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
-    """Say why idle cores halt although asked not to; empty if they do not. A cpuidle driver heeds requests, and a guest may lack it."""
+    """Say why idle cores halt although asked not to, or "". A cpuidle driver heeds requests, and a guest may lack it."""
     if not os.access(requests, os.W_OK):
         return "none"
     try:
@@ -41,8 +41,8 @@ def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
 
 @contextmanager
 def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
-    """Have idle cores of a virtual machine poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no
-    requests. The kernel forgets the request with its descriptor, however this process ends."""
+    """Idle cores poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. It forgets the
+    request when this process ends."""
     if not virtual(cpuinfo):
         yield False
         return

@@ -1,7 +1,7 @@
 """Gives files that a command writes under sudo to the user who called sudo.
 
-Every function that writes where a person says, or beside what a person named, calls :func:`written` before it does, outside the sandbox.
-The command line calls :func:`give_back` when a command ends, however it ends.
+Who writes where a person says, or beside what a person named, calls :func:`written` first, outside the sandbox. The command line calls
+:func:`give_back` when a command ends, however it ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from testbed.machine.sandbox import caller_uid, group_of
 
 Place = TypeVar("Place", str, Path)
 _places: list[tuple[list[Path], set[str]]] = []
-"""Places that are written, and root's files there before."""
 
 
 def written(place: Place, whole: bool = False) -> Place:
-    """Say that a file or folder is about to be written; returns it. Files that are root's at the end go to the user who called sudo, and so
-    do folders made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
+    """Says that a place is about to be written, and returns it. At the end root's files there go to the user who called sudo, as do folders
+    made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
     if os.geteuid() == 0 and caller_uid():
         roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
         above = {str(path) for root in roots for path in root.parents}
@@ -36,8 +35,6 @@ def written(place: Place, whole: bool = False) -> Place:
 
 @contextmanager
 def writing(place: Path, suffix: str = "") -> Iterator[Path]:
-    """Call :func:`written` for a file while it is written; makes its folder, and gives it a suffix if it has none. Raises
-    :class:`UserError`."""
     place = place if place.suffix else place.parent / f"{place.name}{suffix}"
     try:
         written(place).parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +48,6 @@ def writing(place: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def made(folder: Path, whole: bool = False) -> Path:
-    """Make a folder, and call :func:`written` for it. Raises :class:`UserError`."""
     try:
         written(folder, whole).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,10 +57,10 @@ def made(folder: Path, whole: bool = False) -> Path:
 
 @contextmanager
 def handed_over(place: Path) -> Iterator[Path]:
-    """Yield a folder to write in that only root may enter; what is in it at the end is moved to ``place`` by the user who called sudo, with
-    their rights. Without sudo it is ``place`` itself.
+    """Yield a folder that only root may enter. The user who called sudo moves its contents to ``place`` at the end, with their own rights.
+    Without sudo it is ``place`` itself.
 
-    For what sudo lets a user run who may do nothing else as root: in a folder of theirs, links could lead root's hand anywhere.
+    It is for what sudo lets a user run who may do nothing else as root: in a folder of theirs, links could lead root's hand anywhere.
     """
     user = caller_uid()
     if os.geteuid() != 0 or not user:
@@ -90,7 +86,6 @@ def handed_over(place: Path) -> Iterator[Path]:
 
 
 def give_back() -> None:
-    """Under sudo, give what was written to the user who called it."""
     user = caller_uid()
     while _places:
         roots, before = _places.pop()
@@ -101,8 +96,8 @@ def give_back() -> None:
 
 
 def _of_root(roots: list[Path]) -> Iterator[tuple[str, str, int | None]]:
-    """Yield (path, name, descriptor of the folder that the name is in) of root's files in these places, in the folders above them, and in
-    all below them. Follows no link, and skips files that have a name elsewhere: who may write there meanwhile gains nothing else."""
+    """Yield (path, name, descriptor of its folder) of root's files in these places, in the folders above and all below. Follows no link,
+    and skips files that have a name elsewhere: who may write there meanwhile gains nothing else."""
     for root in roots:
         for above in (root, *root.parents):
             if _is_roots(str(above), None):

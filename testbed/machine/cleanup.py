@@ -1,8 +1,7 @@
 """Finds and ends what a run of ours left behind: normally nothing, since a run's processes end together (sandbox.py).
 
-Used by `mrcbed tools clean` and the tests. A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
-gone, or shares the private PID namespace of one that does. Processes go by their own pid (as a pidfd, so never a stranger who got the
-number); interfaces, namespaces, queues and pins go with the processes that hold them. Never removes anything by name.
+A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is gone, or shares the private PID namespace
+of one that does. Processes are ended by pidfd, so never a stranger who got the number. Never removes anything by name.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ END_S = 2.0
 
 @dataclass(frozen=True)
 class Leftover:
-    """A process of a dead run, and how many interfaces its network namespace holds apart from the machine's own."""
+    """A process of a dead run, and the number of its network namespace's interfaces apart from the machine's own."""
 
     run: str
     pid: int
@@ -31,7 +30,6 @@ class Leftover:
 
 
 def find() -> list[Leftover]:
-    """Find processes of runs that have no front any more, oldest pid first. Only root sees them all."""
     own_net_ns, spaces, marks = namespace("self", "net"), namespaces("pid"), marked()
     dead = {mark for mark in set(marks.values()) if not alive(mark)}
     by_space = {
@@ -53,7 +51,6 @@ def find() -> list[Leftover]:
 
 
 def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
-    """Kill what :func:`find` found and wait; returns what is still there."""
     handles: list[tuple[Leftover, int]] = []
     for item in leftovers:
         try:
@@ -77,8 +74,7 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
 
 
 def alive(mark: str) -> bool:
-    """Say whether the front process that a mark names is alive; true for marks of another PID namespace (a run inside a run), which are not
-    ours to judge."""
+    """Marks of another PID namespace, which are not ours to judge, count as alive."""
     try:
         space, pid, started = mark.split(".")
         return int(space) != namespace("self", "pid") or start_time(int(pid)) == started
@@ -94,7 +90,6 @@ def _lives(item: Leftover) -> bool:
 
 
 def mark_of(pid: int) -> str:
-    """Read the mark of the run that a process belongs to; empty for none, or where we may not look."""
     needle = RUN_MARK.encode() + b"="
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
@@ -104,17 +99,14 @@ def mark_of(pid: int) -> str:
 
 
 def marked() -> dict[int, str]:
-    """Read the marks of all processes that have one."""
     return {pid: mark for pid in namespaces("pid") if (mark := mark_of(pid))}
 
 
 def namespaces(kind: str) -> dict[int, int]:
-    """Return a namespace of every process, as :func:`namespace`."""
     return {int(entry): namespace(entry, kind) for entry in os.listdir("/proc") if entry.isdigit()}
 
 
 def namespace(pid: int | str, kind: str) -> int:
-    """Return the number of a process's namespace; 0 where we may not look."""
     try:
         return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
     except OSError:
@@ -132,7 +124,6 @@ def _interfaces(pid: int, own: int) -> int:
 
 
 def read(pid: int, name: str) -> str:
-    """Read a file of a process below /proc; empty where we may not, or if it is gone."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
     except OSError:

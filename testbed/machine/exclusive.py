@@ -1,9 +1,7 @@
 """One measurement at a time on a machine: two would disturb each other.
 
-Used by the commands that emulate runs, in the front process, which lives as long as the run. It binds an abstract Unix socket, which the
-kernel takes away with it, however it ends: nothing can be left behind, and nothing has to be cleaned up. The name of a second socket says
-which run it is. Only runs whose front processes share a PID namespace exclude each other: running sandboxes side by side, as the tests do,
-is intended.
+The front process of a run binds an abstract Unix socket, which ends with the process; the name of a second one says which run it is. Only
+runs whose front processes share a PID namespace exclude each other: sandboxes may run side by side, as the tests do.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from testbed.errors import UserError
 
 NAME = f"mrcbed-measures-{os.stat('/proc/self/ns/pid').st_ino}"
 ROOM = 107
-"""The longest name of an abstract socket, in bytes (unix(7))."""
 
 
 class Measuring(UserError):
@@ -28,7 +25,7 @@ class Measuring(UserError):
 
 @contextmanager
 def measuring(directory: Path, name: str = "") -> Iterator[None]:
-    """Reserve the machine for the duration, by ``name`` in place of :data:`NAME`. Raises :class:`Measuring` if another run has it."""
+    """Reserve the machine, by ``name`` in place of :data:`NAME`. Raises :class:`Measuring` if another run has it."""
     name = name or NAME
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     notice = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -48,20 +45,18 @@ def measuring(directory: Path, name: str = "") -> Iterator[None]:
 
 
 def refuse_if_measuring(name: str = "") -> None:
-    """Check, before anything begins, that no run measures here. Raises :class:`Measuring`."""
     name = name or NAME
     if any(line == f"@{name}" for line in _names()):
         raise Measuring(_refusal(name))
 
 
 def measured_directory() -> Path | None:
-    """Find the results directory of the run that measures on this machine; None without one, or if its path is too long for the notice."""
+    """Returns None without a run that measures, or if its path is too long for the notice."""
     holder = _holder(NAME)
     return None if holder is None or holder[1].endswith("...") else Path(holder[1])
 
 
 def _holder(name: str) -> tuple[str, str] | None:
-    """Find (process, results directory) of the run that measures."""
     holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), [])
     return (holder[0], holder[1]) if len(holder) == 2 else None
 
@@ -73,7 +68,6 @@ def _refusal(name: str) -> str:
 
 
 def _names() -> list[str]:
-    """List the names of all Unix sockets in this network namespace; abstract ones begin with @."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     except OSError:

@@ -1,20 +1,19 @@
-"""Counts how often the kernel wrote a given message since a moment: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Reads only; others
-still see every message."""
+"""Counts how often the kernel wrote a given message: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Reads only; others still see every
+message."""
 
 from __future__ import annotations
 
 import os
 
 SHAPER_LATE = b"htb: too many events!"
-"""The message of HTB when it found more ports due than it could serve in two jiffies (net/sched/sch_htb.c), once per port: some frames left
-late."""
+"""HTB found more ports due than it could serve in two jiffies (net/sched/sch_htb.c): some frames left late."""
 KMSG = "/dev/kmsg"
 RECORD = 8192
-"""The longest record of the kernel, bytes (CONSOLE_EXT_LOG_MAX); a shorter buffer is refused."""
+"""The kernel refuses a buffer shorter than its longest record (CONSOLE_EXT_LOG_MAX)."""
 
 
 class KernelLog:
-    """The kernel's messages from now on. Where the log cannot be read (without root, in some containers), :meth:`count` gives None."""
+    """Where the log cannot be read (without root, in some containers), :meth:`count` gives None."""
 
     def __init__(self, path: str = KMSG) -> None:
         self._counted = 0
@@ -25,7 +24,7 @@ class KernelLog:
             self._fd = -1
 
     def count(self, message: bytes) -> int | None:
-        """Count messages that contain the text, since the beginning. Call it with one text only: what was read is gone."""
+        """Call it with one text only: what was read is gone."""
         while self._fd >= 0:
             try:
                 record = os.read(self._fd, RECORD)

@@ -1,7 +1,4 @@
-"""Limits that a shell sets (ulimit): raised where we may, and refused at the start where a command could not end well under them.
-
-Called by the command line before a command begins; open files also by whoever builds a fabric.
-"""
+"""Limits that a shell sets (ulimit): raised where we may, and refused at the start where a command could not end well under them."""
 
 from __future__ import annotations
 
@@ -12,14 +9,13 @@ import threading
 from testbed.errors import UserError
 
 ROOM = {resource.RLIMIT_AS: (4 << 30, "address space", "-v"), resource.RLIMIT_DATA: (1 << 30, "data", "-d")}
-"""Limit -> the least bytes, its name, and the shell's option. Measured peaks of a run on the smallest fabric: 2.7 GB of addresses, most of
-them reserved and never used, and 0.45 GB of data [ours]. OpenBLAS, which comes with SciPy, waits for ever or crashes where it gets less."""
+"""Limit -> the least bytes, its name, and the shell's option. A run on the smallest fabric takes 2.7 GB of addresses, most of them never
+used, and 0.45 GB of data [ours; measured]. OpenBLAS, which comes with SciPy, waits for ever or crashes with less."""
 FILES = 16_384
-"""The open files that a run takes [ours]: tc of iproute2 6.15 keeps one for every filter of a batch, so `wide` takes it 1,280."""
+"""tc of iproute2 6.15 keeps a file open for every filter of a batch, so `wide` takes it 1,280 [ours]."""
 
 
 def raise_open_files() -> None:
-    """Allow this process and its children :data:`FILES` open files, as far as the hard limit or root's rights go."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < FILES:
         most = FILES if os.geteuid() == 0 else min(FILES, hard if hard >= 0 else FILES)
@@ -30,7 +26,6 @@ def raise_open_files() -> None:
 
 
 def check_memory() -> None:
-    """Check that no limit leaves less memory than the libraries of runs and figures take. Raises :class:`UserError`."""
     for limit, (least, name, option) in ROOM.items():
         soft = resource.getrlimit(limit)[0]
         if 0 <= soft < least:
@@ -38,9 +33,9 @@ def check_memory() -> None:
 
 
 def check_room(jobs: int, each: int, least: int) -> None:
-    """Check that limits leave ``each`` processes and threads to each of ``jobs`` and to this process: a pool that cannot start one of its
-    threads waits for ever. It is tried out, since no limit says how much others take of it. So many as ``least`` jobs need none. Raises
-    :class:`UserError`."""
+    """Raises :class:`UserError` unless limits leave ``each`` processes and threads to each of ``jobs`` and to this process; ``least`` jobs
+    need no check. A pool that cannot start one of its threads waits for ever. It is tried out, since no limit says how much others take of
+    it."""
     enough = threading.Event()
     started: list[threading.Thread] = []
     needed = each * (jobs + 1)

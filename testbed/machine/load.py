@@ -1,7 +1,4 @@
-"""Reads the kernel's figures on the machine and on processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
-
-Used by scenarios/run/watch.py. A figure that the kernel does not report is None, never a guess.
-"""
+"""Reads the kernel's figures on the machine and on processes. A figure that the kernel does not report is None, never a guess."""
 
 from __future__ import annotations
 
@@ -12,16 +9,14 @@ from typing import NamedTuple
 
 
 class Work(NamedTuple):
-    """Work of a process with all its threads, since it began."""
-
     cpu_ns: int  # on a core
     delay_ns: int  # ready to run, without a core
     turns: int  # times that it got one
 
 
 class Cpu(NamedTuple):
-    """Time of the cores that this process may use, in clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and
-    ``steal`` (time taken by another virtual machine)."""
+    """Clock ticks of the cores that this process may use. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal``
+    (time taken by another virtual machine)."""
 
     busy: int
     total: int
@@ -30,7 +25,7 @@ class Cpu(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """One reading of the clocks, ns. ``width`` is how long it took, so how far apart the single readings may be."""
+    """The readings, ns, may be ``width`` apart."""
 
     monotonic: int
     real: int
@@ -40,7 +35,6 @@ class Clocks(NamedTuple):
 
 
 def read_cpu() -> Cpu:
-    """Read the time of the cores that this process may use, since boot (proc_stat(5)): what others do elsewhere takes nothing from it."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     with open("/proc/stat", encoding="ascii") as stat:
         ticks = [[int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable]
@@ -50,7 +44,7 @@ def read_cpu() -> Cpu:
 
 
 def read_pressure() -> int | None:
-    """Read the time since boot in which some task of the machine waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
+    """Time since boot in which some task waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
             return int(file.readline().rpartition("total=")[2])
@@ -59,14 +53,13 @@ def read_pressure() -> int | None:
 
 
 def read_thread(directory: str) -> Work | None:
-    """Read the work of one thread, by its directory in /proc; None if it is gone or the kernel does not account for it."""
+    """Returns None if the thread is gone or not accounted for (Documentation/scheduler/sched-stats.rst)."""
     with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as file:
         return Work(*map(int, file.read().split()))
     return None
 
 
 def read_work(pid: int) -> Work | None:
-    """Read the work of a process; None if it is gone or the kernel does not account for it (Documentation/scheduler/sched-stats.rst)."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -76,7 +69,6 @@ def read_work(pid: int) -> Work | None:
 
 
 def read_clocks() -> Clocks:
-    """Read all clocks between two readings of the monotonic clock."""
     before = time.monotonic_ns()
     real, raw = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     boot, after = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()

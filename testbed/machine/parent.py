@@ -20,14 +20,14 @@ _END_S = 30.0
 
 
 def die_with_parent(parent: int) -> None:
-    """Make this process end with its parent, whose process id is ``parent``, or now if that has ended. Each process calls it first."""
+    """Makes this process end with its parent, at once if that has ended already. Each process calls it first."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)
 
 
 def end_with_reader(fd: int = 1) -> None:
-    """End this process as SIGTERM does when nobody can read any more what it writes to ``fd``, a pipe; do nothing if that is none."""
+    """End this process as SIGTERM does when nobody can read the pipe ``fd`` any more."""
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         return
 
@@ -45,8 +45,6 @@ def end_with_reader(fd: int = 1) -> None:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Adopt, meanwhile, every descendant of this process whose parent ends: it becomes a child of this process (prctl(2),
-    PR_SET_CHILD_SUBREAPER)."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -56,8 +54,7 @@ def adopting() -> Iterator[None]:
 
 
 class Adopted:
-    """A child of this process, by its id, that another process started, with the part of subprocess.Popen that is used here. Any thread may
-    ask."""
+    """A child that another process started, with a part of subprocess.Popen. Any thread may ask."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -72,7 +69,6 @@ class Adopted:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; returns the exit status. Raises subprocess.TimeoutExpired."""
         until = None if timeout is None else time.monotonic() + timeout
         while (status := self.poll()) is None:
             if until is not None and time.monotonic() > until:
@@ -81,7 +77,7 @@ class Adopted:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, but none to a process that has ended: its number may be another's."""
+        """A process that has ended gets no signal: its number may be another's."""
         if self.poll() is None:
             os.kill(self.pid, sig)
 

@@ -1,7 +1,7 @@
 """Tries what the testbed asks of the kernel, in a network and mount namespace that vanish with this process.
 
-Run by ``mrcbed.doctor`` as ``python -m testbed.machine.probes [eBPF object]``, as root; prints one JSON object, name -> "" if it works,
-:data:`NOT_TRIED` if it probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
+Runs as root: ``python -m testbed.machine.probes [eBPF object]``. Prints one JSON object, name -> "" if it works, :data:`NOT_TRIED` if it
+probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.machine.slowness import patient
 PATH = os.pathsep.join(
     dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 )
-"""The path on which tools are found: Debian keeps half of them in directories that only root's PATH has."""
+"""Debian keeps half of the tools in directories that only root's PATH has."""
 CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWTIME = 0x40000000, 0x00020000, 0x80
 MS_REC_PRIVATE = 0x4000 | 0x40000
 BPF_PROG_LOAD, BPF_OBJ_PIN, BPF_BTF_LOAD = 5, 6, 18
@@ -45,12 +45,10 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "VRF": "ip link add vrf0 type vrf table 10",
 }
 MODULES = {"bridge": "bridge", "VXLAN": "vxlan", "netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
-"""Optional features and their modules: one that is not loaded is looked up, not tried, since trying would load it."""
 NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 
 def run(command: str, stdin: str = "") -> str:
-    """Run a command; returns "" if it succeeds, else its first words of complaint."""
     arguments = command.split()
     tool = shutil.which(arguments[0], path=PATH)
     if tool is None:
@@ -71,7 +69,6 @@ def bpf(command: int, attributes: bytes) -> int:
 
 
 def bpf_program(folder: str) -> str:
-    """Load the smallest classifier, pin it, attach it at clsact."""
     code = ctypes.create_string_buffer(struct.pack("=QQ", 0xB7, 0x95), 16)  # r0 = 0; exit
     license_ = ctypes.create_string_buffer(b"Apache-2.0")
     program = bpf(BPF_PROG_LOAD, struct.pack("=IIQQ", 3, 2, ctypes.addressof(code), ctypes.addressof(license_)))
@@ -84,7 +81,6 @@ def bpf_program(folder: str) -> str:
 
 
 def btf() -> str:
-    """Load type information for one int."""
     strings = b"\0int\0"
     types = struct.pack("=IIII", 1, 1 << 24, 4, 32)
     blob = struct.pack("=HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings)) + types + strings
@@ -101,16 +97,14 @@ def family(number: int, kind: int, protocol: int) -> str:
 
 
 def optional_module(name: str) -> str | None:
-    """Give the module index's verdict on an optional feature, or None where trying loads nothing: without modules, or with this one
-    loaded."""
     if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}") or os.path.isdir(f"/sys/module/{MODULES[name]}"):
         return None
     return "no such module" if run(f"modprobe -n -q {MODULES[name]}") else NOT_TRIED
 
 
 def root_directory() -> str:
-    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does with a host's. In a
-    plain chroot it does not: the kernel gives it the root of the namespace, and with it another file system."""
+    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does. In a plain chroot it
+    gets the root of the namespace, and with it another file system."""
     namespace, root = os.open("/proc/self/ns/mnt", os.O_RDONLY), os.open("/", os.O_RDONLY)
     before = os.fstat(root)
     if _libc.setns(namespace, CLONE_NEWNS):

@@ -1,8 +1,8 @@
-"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process. Only reads.
+"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process.
 
 A process beyond its quota is stopped until the next period begins, by default up to 0.1 s. No figure of the scheduler counts this as
-waiting for a core. Sources: Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst. What is not visible from
-this process, such as a limit outside its container, is not known; agents' lateness shows it all the same (agents/lateness.py).
+waiting for a core. Sources: Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst. A limit outside this
+process's container is not visible; agents' lateness shows it all the same (agents/lateness.py).
 """
 
 from __future__ import annotations
@@ -17,32 +17,28 @@ from typing import NamedTuple
 
 
 class Throttled(NamedTuple):
-    """A group's stops. ``times``: periods in which it used up its quota; ``ns``: how long it was stopped, summed over cores."""
+    """``times``: periods in which a group used up its quota; ``ns``: how long it was stopped, summed over cores."""
 
     times: int
     ns: int
 
 
 def usable_cores() -> float:
-    """Count the cores that this process may use: those of its affinity, or less by the tightest quota."""
     return min(len(os.sched_getaffinity(0)), quota_cores())
 
 
 def quota_cores(pid: int | str = "self") -> float:
-    """Read the tightest CPU quota of the process's group and all groups above it, in cores; infinite without one."""
     return min((_cores(group) for group in groups(pid)), default=math.inf)
 
 
 def groups(pid: int | str = "self") -> tuple[Path, ...]:
-    """Find the directories of the process's group in the CPU controller and of those above it, as far as they are mounted here. Empty if it
-    is gone."""
+    """The process's group in the CPU controller and those above it, as far as they are mounted; empty if it is gone."""
     with suppress(OSError, ValueError):
         return groups_of(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"), _mounts())
     return ()
 
 
 def read_throttled(pids: Iterable[int]) -> dict[Path, Throttled]:
-    """Read the throttling of every group of these processes that counts it, since the group began."""
     return {group: seen for group in {group for pid in pids for group in groups(pid)} if (seen := _throttled(group)) is not None}
 
 
@@ -53,7 +49,6 @@ def _mounts() -> str:
 
 @lru_cache(maxsize=64)
 def groups_of(cgroup: str, mountinfo: str) -> tuple[Path, ...]:
-    """Find what :func:`groups` does, in the texts of /proc/PID/cgroup and /proc/PID/mountinfo (cgroups(7), proc_pid_mountinfo(5))."""
     places = dict(line.split(":", 2)[1:] for line in cgroup.splitlines())
     found: list[Path] = []
     for line in mountinfo.splitlines():

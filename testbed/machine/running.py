@@ -1,7 +1,7 @@
-"""Finds the controllers of running fabrics, for `mrcbed fabric denylist` and similar commands.
+"""Finds the controllers of running fabrics, by a note that each leaves.
 
-The note lies in the run's own tmpfs, which only its processes have mounted: it is read through one of them (/proc/PID/root), so that a run
-that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only a note of root's is believed.
+The note lies in the run's own tmpfs, which only its processes have mounted, and is read through one of them (/proc/PID/root). So a run that
+is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only root's notes are believed.
 """
 
 from __future__ import annotations
@@ -27,25 +27,22 @@ class Running:
 
 
 def announce(url: str, fabric: str, token: str) -> None:
-    """Leave the note for :func:`find`. To be called inside the sandbox."""
     write_secret(NOTE, json.dumps({"url": url, "fabric": fabric, "token": token}))
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that nobody but us may read, not even for a moment."""
+    """Nobody but us may read the file, not even for a moment."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def withdraw() -> None:
-    """Remove the note: another fabric may follow in the same sandbox."""
     with contextlib.suppress(OSError):
         NOTE.unlink()
 
 
 def find() -> list[Running]:
-    """Find every fabric that is up on this machine with a controller, as far as we may see."""
     fabrics: dict[str, Running] = {}
     for pid in marked():
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -55,8 +52,6 @@ def find() -> list[Running]:
 
 
 def sandboxes() -> list[Path]:
-    """Find the root folder of each run's sandbox on this machine, seen through one of its processes; only those that we may see and that
-    are root's."""
     roots: dict[str, Path] = {}
     for pid, mark in marked().items():
         root = Path(f"/proc/{pid}/root")
@@ -68,8 +63,7 @@ def sandboxes() -> list[Path]:
 
 
 def _read(path: str) -> bytes:
-    """Read a note that is root's. Any user may mark a process as a run's and put something else in its place, such as a pipe that never
-    ends. Raises OSError."""
+    """Any user may mark a process as a run's and put a pipe that never ends in the note's place. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):

@@ -3,13 +3,13 @@
     front (root's own namespaces)  ->  init (pid 1 of a private PID namespace)  ->  worker (does all the work)
 
 ``mrcbed`` calls :func:`run`; ``python -m testbed.machine.sandbox -- COMMAND...`` wraps any command. The front waits, forwards signals and
-passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every
-process of the namespace, those that users started in hosts included; with the last of them go the network namespaces, and with
-these every interface, qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds
-our sockets, so these vanish too. Nothing has to be cleaned up.
+passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every process of
+the namespace, those that users started in hosts included. With the last of them go the network namespaces, and with these every interface,
+qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds our sockets, so these vanish
+too.
 
-Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times.
-Must stay free of heavy imports, and must never leave a mount in the machine's own mount namespace.
+Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times. Must stay
+free of heavy imports, and must never leave a mount in the machine's own mount namespace.
 """
 
 from __future__ import annotations
@@ -31,18 +31,16 @@ from testbed.machine.stopping import go_on, raise_from_now_on
 from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
-"""Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up finds our
-processes by it."""
+"""Every process of a run has this variable, by which clean-up finds it: ``<PID namespace of the front>.<its pid>.<its start time>``."""
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
-"""The user numbers of the largest run: 64 hosts, and one for processes other than agents."""
+"""A run has up to 64 hosts, and one user for other processes."""
 NOBODY = 65534
 MARKS = (RUN_MARK, _INSIDE, _UIDS)
-"""The environment variables that a sandbox sets for its processes."""
 RUN_DIR = "/run/mrcbed"
 PROGRAMS_DIR = "/run/mrcbed-programs"
-"""For what programs of other users may reach: all may pass through it, and each run sees its own."""
+"""Programs of other users may pass through it, and each run sees its own."""
 BPFFS = "/sys/fs/bpf"
 
 _CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
@@ -61,7 +59,7 @@ _stop_requested = False
 
 
 def stop_requested() -> bool:
-    """Say whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end then."""
+    """A prompt that catches KeyboardInterrupt must end then."""
     return _stop_requested
 
 
@@ -70,20 +68,18 @@ def inside() -> bool:
 
 
 def agent_uid(process: int) -> int:
-    """Return the user, and group, that this run's agent process of that number becomes: each another (agent_user.py), but on a machine that
-    has given away nearly all numbers. Only inside a sandbox."""
+    """The user, and group, of an agent process: each another (agent_user.py), unless nearly all numbers are taken. Only inside a
+    sandbox."""
     first, *others = os.environ[_UIDS].split(",")
     return int(others[process % len(others)] if others else first)
 
 
 def caller_uid() -> int | None:
-    """Return the user who called sudo: a program of theirs needs no root. None without sudo."""
     number = os.environ.get("SUDO_UID", "")
     return int(number) if re.fullmatch("[0-9]{1,9}", number) else None
 
 
 def group_of(user: int) -> int:
-    """Return the user's own group; one of the same number if no account has it."""
     try:
         return pwd.getpwuid(user).pw_gid
     except KeyError:
@@ -91,21 +87,21 @@ def group_of(user: int) -> int:
 
 
 def unprivileged_uid() -> int:
-    """Return a user without rights, for a process that needs none: one of the run's that no agent has, and outside a sandbox who called
-    sudo, or nobody. -1 without root: there is nothing to give up."""
+    """A user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root: there is
+    nothing to give up."""
     if os.geteuid() != 0:
         return -1
     return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
 
 
 def start_time(pid: int | str = "self") -> str:
-    """Read the start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
+    """The start time is in clock ticks since boot; with the pid it names a process for good. Raises OSError."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[19]
 
 
 def run(work: Callable[[], int]) -> int:
-    """Run ``work`` in a sandbox of its own and return its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
+    """Return the exit status of ``work``, 128 + n if signal n ended it. Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
     go_on()
@@ -137,8 +133,8 @@ def run(work: Callable[[], int]) -> int:
 
 @contextmanager
 def child_apart() -> Iterator[None]:
-    """Give the child that this thread starts meanwhile a PID namespace of its own, where it is pid 1: it sees and signals no other process
-    of the run, and what it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
+    """The child that this thread starts meanwhile is pid 1 of a PID namespace: it sees and signals no other process of the run, and what it
+    starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")
@@ -165,7 +161,7 @@ def _name(name: bytes) -> None:
 
 
 def _wait(child: int, init_is_all: bool) -> int:
-    """Forward signals to ``child`` until it ends; returns its exit status. As init (``init_is_all`` False) reap strangers too."""
+    """Forward signals to ``child`` until it ends. As init (``init_is_all`` False) reap strangers too."""
     while True:
         info = signal.sigwaitinfo(_WATCHED)
         if info.si_signo != signal.SIGCHLD:
@@ -187,7 +183,6 @@ def _wait(child: int, init_is_all: bool) -> int:
 
 
 def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal.Signals]) -> None:
-    """Be pid 1. Never returns."""
     status = 2
     try:
         _die_with_parent()
@@ -214,7 +209,6 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
 
 
 def _mounts() -> None:
-    """Make the private mounts."""
     _check(_libc.unshare(_CLONE_NEWNS), "a private mount namespace")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -227,7 +221,6 @@ def _mounts() -> None:
 
 
 def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
-    """Do the work, in the worker process. Never returns."""
     status = 1
     try:
         _die_with_parent()
@@ -261,7 +254,7 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP in the worker: raise once, so that nothing interrupts the tear-down that follows."""
+    """Signals in the worker raise once, so that nothing interrupts the tear-down that follows."""
     global _stop_requested
     if not _stop_requested:
         _stop_requested = True
@@ -269,7 +262,6 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
 
 
 def become(command: list[str]) -> int:
-    """Replace the worker by ``command``, whose handlers are its own."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -280,7 +272,6 @@ def become(command: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``-- COMMAND [ARGUMENT...]`` in a sandbox."""
     command = arguments[1:] if arguments[:1] == ["--"] else arguments
     if not command:
         print("usage: python -m testbed.machine.sandbox -- COMMAND [ARGUMENT...]", file=sys.stderr)

@@ -1,8 +1,7 @@
 """Measures how much slower this machine is than the one for which limits of time are written, and adapts the limits.
 
-A limit ends a wait for something that will never happen. A machine under emulation, or with much else to do, needs longer for the same
-work, and must not be told that the work failed. It is measured when first asked for, in some hundredths of a second: limits are needed
-before anything has been calibrated, and under the load of now.
+A machine under emulation, or with much else to do, needs longer for the same work. It is measured when first asked for, in some hundredths
+of a second: limits are needed before any calibration, and under the load of now.
 """
 
 from __future__ import annotations
@@ -15,17 +14,15 @@ from testbed.errors import UserError
 
 ROUNDS, LOOPS = 3, 100_000
 USUAL_S = 0.004
-"""Time of a round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three times that on a slow one]."""
+"""A round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three times that on a slow one]."""
 MOST = 50.0
-"""The largest factor: on a slower machine something is broken [ours]."""
+"""On a slower machine something is broken [ours]."""
 PATIENCE = "MRCBED_PATIENCE"
-"""The variable that sets the least factor: for programs that yield to others, and wait for them longer than a measurement sees."""
+"""Sets the least factor, for programs that wait for others longer than a measurement sees."""
 
 
 @lru_cache(maxsize=1)
 def slowness() -> float:
-    """Return how many times slower this machine is, the median of a few rounds of work: at least 1 or what :data:`PATIENCE` says, at most
-    :data:`MOST`."""
     asked = os.environ.get(PATIENCE) or "1"
     try:
         if not 1 <= (least := float(asked)) <= MOST:
@@ -36,12 +33,10 @@ def slowness() -> float:
 
 
 def patient(seconds: float) -> float:
-    """Return this machine's limit for one of an ordinary machine, s."""
     return seconds * slowness()
 
 
 def remark() -> str:
-    """Return the end of a message that something took too long: empty on an ordinary machine."""
     return f"; this machine is {slowness():.0f} times slower than an ordinary one, which was allowed for" if slowness() >= 2 else ""
 
 

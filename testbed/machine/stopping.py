@@ -1,8 +1,7 @@
 """Ctrl-C from a command's first moment on.
 
-While a command only starts, nothing has to be cleaned up, and it leaves at once. Later a handler raises KeyboardInterrupt as Python's own
-does, and remembers it: inside the import of an extension an exception may be swallowed. So code that takes long or leaves something behind
-calls :func:`go_on` first. Must stay free of heavy imports: the entry point imports it before all else.
+Later a handler raises KeyboardInterrupt and remembers it, since the import of an extension may swallow an exception. So code that takes
+long or leaves something behind calls :func:`go_on` first. Must stay free of heavy imports.
 """
 
 from __future__ import annotations
@@ -19,19 +18,17 @@ _came = False
 
 
 def leave_at_once() -> None:
-    """Let Ctrl-C end this process with one line from now on; a process that is to ignore it stays so, as a shell's background jobs."""
+    """A process that is to ignore Ctrl-C still does, as a shell's background jobs."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 
 
 def started() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt from now on, where :func:`leave_at_once` had it end the process: the command begins."""
     if signal.getsignal(signal.SIGINT) is _leave:
         raise_from_now_on()
 
 
 def raise_from_now_on() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt from now on."""
     signal.signal(signal.SIGINT, _raise)
 
 

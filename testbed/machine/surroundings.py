@@ -1,4 +1,4 @@
-"""Surroundings of a user's run: a container, and what it withholds; a processor that lacks what NumPy needs. For the doctor; reads only."""
+"""Surroundings of a user's run: a container, and what it withholds; a processor that lacks what NumPy needs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import re
 from pathlib import Path
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
-"""Capabilities that a run uses of root's, and their numbers (linux/capability.h)."""
 X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})
-"""Flags of the psABI's level x86-64-v2, as /proc/cpuinfo names them (pni is SSE3)."""
+"""The psABI's level x86-64-v2, in /proc/cpuinfo's names (pni is SSE3)."""
 MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
 
 
 def container(root: Path = Path("/")) -> str:
-    """Say which kind of container this is, "" if none can be seen. A virtual machine does not count: it has a kernel of its own."""
+    """The container's kind, "" if none can be seen. A virtual machine does not count: it has its own kernel."""
     for mark, name in MARKS:
         if (root / mark.lstrip("/")).exists():
             return name
@@ -25,13 +24,11 @@ def container(root: Path = Path("/")) -> str:
 
 
 def lacking_capabilities(status: str) -> list[str]:
-    """Find in the text of /proc/PID/status which of a run's capabilities the process lacks."""
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
     held = int(found[1], 16) if found else 0
     return [name for name, number in CAPABILITIES.items() if not held >> number & 1]
 
 
 def lacking_instructions(cpuinfo: str) -> list[str]:
-    """Find in the text of /proc/cpuinfo what the processor lacks of x86-64-v2; nothing on other processors."""
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return sorted(X86_64_V2 - set(flags[1].split())) if flags else []

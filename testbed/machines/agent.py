@@ -11,8 +11,6 @@ from testbed.machines.channel import Channel
 
 
 class RemoteAgent:
-    """An agent that is steered through its machine's channel. Raises as agents.process.control.AgentClient."""
-
     def __init__(self, channel: Channel, host: int) -> None:
         self.channel, self.host = channel, host
         self._notes: list[Note] = []
@@ -24,12 +22,11 @@ class RemoteAgent:
         return self.channel.ask("agent", host=self.host, call=op, args=args)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while there is a notification, and once the agent is gone."""
+        """The descriptor is readable while there is a notification, and once the agent is gone."""
         return self._ready
 
     @property
     def closed(self) -> bool:
-        """Say whether the agent, or its machine, is gone."""
         return self._hung_up or self.channel.ended
 
     def hear(self, note: Note) -> None:
@@ -38,14 +35,12 @@ class RemoteAgent:
             os.eventfd_write(self._ready, 1)
 
     def hang_up(self) -> None:
-        """Enter that the agent is gone."""
         with self._lock:
             self._hung_up = True
             if self._ready >= 0:
                 os.eventfd_write(self._ready, 1)
 
     def notifications(self) -> list[Note]:
-        """Take the notifications since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []
             if not self.closed:

@@ -1,7 +1,7 @@
 """The coordinator's end of one machine: JSON lines to ``mrcbed tools machine`` over the standard streams of a command (reach.py).
 
-``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. The far side ends with the
-channel, and the channel with the far side (far.py). One thread reads; any thread may ask.
+``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. One thread reads; any
+thread may ask.
 """
 
 from __future__ import annotations
@@ -36,17 +36,15 @@ END_S = 5.0
 LOGS_S = 120.0
 """Seconds for tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
-"""Each side sends something at this interval, s, so that the other notices a connection that was lost without a word."""
+"""Each side sends at this interval, so that the other notices a connection that was lost without a word."""
 SILENCE_S = 20.0
-"""A side that is silent for this time, s, is gone: ten times as long as either should be silent. Longer on a slow machine."""
+"""A side that is silent for longer is gone. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
-"""Sorts of an answered error that are raised without the machine's name."""
 COMPLAINT = 1 << 16
-"""Bytes of a command's last words that are looked at [ours]."""
 
 
 class Message(msgspec.Struct):
-    """A message: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+    """An answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
 
     id: int = 0
     ok: object = None
@@ -72,7 +70,6 @@ _OWN = {
     "clock": msgspec.defstruct("Clock", [("theirs", int), ("after", int)]),
     "begin": msgspec.defstruct("Begun", [("booted_ns", int), ("hosts", list[int])]),
 }
-"""Types of the answers to what far.py itself carries out."""
 
 
 @cache
@@ -83,7 +80,7 @@ def _answer_of(op: str) -> Any:
 
 @contextmanager
 def whole(channels: Iterable[Channel]) -> Iterator[None]:
-    """Guard code that goes through answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
+    """Raises :class:`ClusterDied` if the answers of several machines do not fit together."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
@@ -95,8 +92,7 @@ SAME = "install the same version on all machines"
 
 
 class Channel:
-    """The channel to one machine. It starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the
-    reading thread."""
+    """Starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the reading thread."""
 
     def __init__(self, place: Place, on_event: Notice) -> None:
         self.place = place
@@ -128,7 +124,6 @@ class Channel:
     # --- words -------------------------------------------------------------------------------------------------
 
     def hello(self, version: str) -> None:
-        """Wait until the far side says who it is. Raises :class:`UserError` if nobody answers, or another version does."""
         with self._changed:
             self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
         if not self._hello:
@@ -140,11 +135,9 @@ class Channel:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Return what the machine says of itself."""
         return {} if self._hello is None else self._hello.facts
 
     def begin(self, op: str, **keys: Any) -> int:
-        """Ask without waiting; returns the number for :meth:`answer`."""
         with self._changed:
             self._last_serial += 1
             serial = self._last_serial
@@ -153,7 +146,7 @@ class Channel:
         return serial
 
     def answer(self, serial: int, timeout: float = ANSWER_S) -> Any:
-        """Wait for an answer. Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
+        """Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
         with self._changed:
             self._changed.wait_for(lambda: serial in self._answers or self._ended, patient(timeout))
             answer, op = self._answers.pop(serial, None), self._asked.pop(serial, "")
@@ -176,8 +169,6 @@ class Channel:
         return self.answer(self.begin(op, **keys), timeout)
 
     def offset(self) -> Offset:
-        """Estimate how far the machine's clock is from ours. Raises as :meth:`answer`."""
-
         def read() -> Reading:
             before = time.monotonic_ns()
             answer = self.ask("clock")
@@ -189,18 +180,15 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        """Say whether the far side is gone, though nobody asked it to end."""
         return self._ended and not self._closing
 
     @property
     def complaint(self) -> str:
-        """Return the last line on the command's standard error."""
         self._complaints.seek(max(0, self._complaints.seek(0, os.SEEK_END) - COMPLAINT))
         lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
 
     def death(self) -> str:
-        """Say in one line which machine is gone, and why."""
         if self._reason:
             return f"{self.name}: {self._reason}"
         return f"machine {self.name} is gone: its command {self._status()}" + (f", saying {self.complaint!r}" if self.complaint else "")
@@ -213,8 +201,8 @@ class Channel:
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def close(self, timeout: float = END_S) -> None:
-        """End the far side: it takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for
-        ``timeout`` seconds. Idempotent."""
+        """The far side takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for ``timeout``
+        seconds. Idempotent."""
         self._closing, begun = True, time.monotonic()
         with self._writing:
             if self.process.stdin is not None and not self.process.stdin.closed:
@@ -261,7 +249,6 @@ class Channel:
             self._on_event(self, Message(event="gone"))
 
     def _dispatch(self) -> None:
-        """Take all lines until the output ends."""
         assert self.process.stdout is not None
         while line := self.process.stdout.readline(MOST_LINE + 1):
             now = time.monotonic_ns()
@@ -298,12 +285,11 @@ class Channel:
 
 
 def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
-    """Ask all machines, which work at the same time; returns their answers. Raises the first's error after all have answered."""
+    """Machines work at the same time. Raises the first's error after all have answered."""
     return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
 
 
 def answers_of(asked: Sequence[tuple[Channel, int]], timeout: float = ANSWER_S) -> list[Any]:
-    """Wait for answers as :func:`ask_all`, to questions that differ."""
     answers: list[Any] = []
     failure: Exception | None = None
     for channel, serial in asked:

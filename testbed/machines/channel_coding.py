@@ -1,7 +1,6 @@
 """The far side's end of the channel: lines of JSON on standard input and output (channel.py has the other end).
 
-Whatever else prints goes to standard error, or it would be taken for an answer. Lines are read without a buffer of Python's, since the
-reader changes its process on the way (far.py).
+Lines are read without Python's buffer, since the reader changes its process on the way (far.py).
 """
 
 from __future__ import annotations
@@ -20,22 +19,17 @@ import msgspec
 from topologies.files import FileError, parse_json, typed
 
 LOG_CHUNK = 1 << 22
-"""Bytes of a log in one line, before they are packed."""
 MOST_LINE = 64 << 20
-"""The longest message either way, in bytes [ours]; a part of a log takes 5 MiB at most."""
+"""The longest message, bytes [ours]; a part of a log takes 5 MiB at most."""
 
 
 class Order(msgspec.Struct):
-    """What the coordinator wants; ``keys`` are the arguments."""
-
     op: str
     id: int = 0
     keys: dict[str, object] = {}
 
 
 class Wire:
-    """One end of the channel. ``incoming`` and ``outgoing`` are file descriptors. Any thread may say something; one reads."""
-
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming, self._outgoing = incoming, outgoing
         self._buffer = bytearray()
@@ -43,15 +37,13 @@ class Wire:
 
     @classmethod
     def standard(cls) -> Wire:
-        """Make the end on the standard streams; from now on what is printed goes to standard error."""
         outgoing = os.dup(1)
         os.set_inheritable(outgoing, False)
         os.dup2(2, 1)
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> Order | None:
-        """Read the next message. None at the end, if nothing comes for so long, and for anything but a message, of which the other side is
-        told."""
+        """Returns None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MOST_LINE:
                 self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")
@@ -77,7 +69,7 @@ class Wire:
         self.say(event="died", reason=f"what it was sent makes no sense: {why}")
 
     def say(self, **message: Any) -> None:
-        """Send a message; nothing happens if nobody listens any more: the reading side hears of that."""
+        """Nothing happens if nobody listens: the reading side hears of that."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         with self._lock:
             try:
@@ -93,7 +85,6 @@ class Wire:
 
 
 def unpacked(data: str) -> bytes:
-    """Unpack a part of a log from its message. Raises ValueError or zlib.error."""
     packed = zlib.decompressobj()
     part = packed.decompress(base64.b85decode(data), LOG_CHUNK)
     if packed.unconsumed_tail or not packed.eof:

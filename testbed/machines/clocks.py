@@ -1,9 +1,9 @@
-"""One clock for several machines: how far another machine's monotonic clock is from ours, and how sure that is. Pure.
+"""One clock for several machines: how far another machine's monotonic clock is from ours, and how sure that is.
 
 The coordinator asks for the time many times over the control channel. The answer that took least time says most (the minimum filter of NTP,
 RFC 5905, section 10): the other clock was read somewhere between question and answer, so the middle is wrong by half of the round trip at
 most. A machine's part of a run then lives in a time namespace that is shifted by the offset (far.py), so every process there reads the
-coordinator's clock. What clocks drift apart later is measured at the end, and is part of the uncertainty.
+coordinator's clock.
 """
 
 from __future__ import annotations
@@ -12,32 +12,28 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PINGS = 100
-"""Questions for one estimate [ours]: they take some 20 ms on one machine, some seconds over a link of 20 ms."""
+"""Questions for one estimate take some 20 ms on one machine, some seconds over a link of 20 ms [ours]."""
 
 
 class Reading(NamedTuple):
-    """One question: our machine's clock before it and after the answer, and the other machine's between, ns."""
-
     before: int
     theirs: int
     after: int
 
 
 class Offset(NamedTuple):
-    """The offset of a machine's clocks: ns to add to them to have ours, and by how much that is wrong at most, if the ways took any
-    time."""
+    """Adding ``wall_ns`` to a machine's clock gives ours, with an error of at most ``wall_unsure_ns``."""
 
     wall_ns: int
     wall_unsure_ns: int
 
 
 def offset(readings: Iterable[Reading]) -> Offset:
-    """Take the offset from the reading that took least time. Raises ValueError without one."""
     best = min(readings, key=lambda reading: reading.after - reading.before)
     return Offset((best.before + best.after) // 2 - best.theirs, (best.after - best.before + 1) // 2)
 
 
 def wall_unsure_ns(begin: Offset, end: Offset) -> int:
-    """Bound how wrong times of the other machine are in ours at any moment between two estimates, both taken of the shifted clock: it
-    should differ from ours by 0, and any difference is drift, or the first shift's error."""
+    """Bound how wrong the other machine's times are in ours between two estimates of the shifted clock, which should differ from ours by 0:
+    any difference is drift, or the first shift's error."""
     return max(abs(one.wall_ns) + one.wall_unsure_ns for one in (begin, end))

@@ -1,8 +1,8 @@
 """The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders on standard input, and ends with that.
 
 Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
-namespace in which the monotonic clock is the coordinator's, and starts the sandbox there; the sandbox's worker goes on reading. When the
-channel closes, is silent, or this machine's part dies, everything here ends; the sandbox sees to it that nothing stays (sandbox.py).
+namespace in which the monotonic clock is the coordinator's, and starts the sandbox there, whose worker goes on reading. When the channel
+closes, is silent, or this machine's part dies, everything here ends.
 """
 
 from __future__ import annotations
@@ -41,17 +41,13 @@ from topologies import Fabric, FabricError
 from topologies.parts import divide
 
 END_S = 5.0
-"""The process may take this long to end after tear-down, s: it ends with the sandbox by itself."""
 MIDDLE_S = 1.0
-"""An order that is being carried out may go on for this time, s, before it is interrupted."""
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Begin(msgspec.Struct):
-    """The order to begin, as it comes."""
-
     wall_offset_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
     clock: Time
     fabric: dict[str, object]
@@ -62,8 +58,6 @@ class _Begin(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Begin:
-    """The order to begin."""
-
     wall_offset_ns: int
     clock: Time  # the coordinator's, which is right here once the machine's is shifted
     fabric: Fabric
@@ -73,7 +67,6 @@ class Begin:
 
     @classmethod
     def read(cls, message: dict[str, object]) -> Begin:
-        """Check the order. Raises ValueError."""
         order = msgspec.convert(message, _Begin)
         fabric = Fabric.from_dict(order.fabric)
         divide(fabric, len(order.addresses))
@@ -84,7 +77,7 @@ class Begin:
 
 
 def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
-    """Carry out a coordinator's orders; returns the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
+    """Return the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
         raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
@@ -105,12 +98,12 @@ def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
 
 
 def measures(results: str) -> AbstractContextManager[None]:
-    """Keep this machine for a run that writes to ``results`` on the coordinator's. Raises :class:`UserError` if another has it."""
+    """Keep this machine for a run that writes to the coordinator's ``results``. Raises :class:`UserError` if another has it."""
     return measuring(Path(results)) if results else nullcontext()
 
 
 def shift_time(wall_offset_ns: int) -> None:
-    """Let processes that this one starts from now on read a monotonic clock that is so far ahead of this one's. Raises UserError."""
+    """Processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
@@ -123,7 +116,6 @@ def shift_time(wall_offset_ns: int) -> None:
 
 
 def _tell_time(wire: Wire, order: Order) -> bool:
-    """Answer a question for the time; returns whether it was one."""
     if order.op == "clock":
         wire.say(id=order.id, ok={"theirs": time.monotonic_ns()})
         return True
@@ -131,8 +123,6 @@ def _tell_time(wire: Wire, order: Order) -> bool:
 
 
 class FarSide:
-    """The worker's part, inside the sandbox."""
-
     def __init__(self, wire: Wire, begin: Begin, serial: int, watches: WatchFactory) -> None:
         self.wire, self._serial = wire, serial
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
@@ -163,7 +153,6 @@ class FarSide:
             self._over.set()
 
     def _report(self, error: BaseException) -> None:
-        """Say why it is over: as the answer to the order to begin, or as this machine's death."""
         line = explain(error)[0]
         if isinstance(error, KeyboardInterrupt):  # SIGTERM: the cluster's watcher, or the end of the channel
             line = self.cluster.death or line
@@ -178,7 +167,6 @@ class FarSide:
     # --- the channel -------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Read orders until the channel ends; then end the main thread, whatever it does."""
         while (order := self.wire.read(SILENCE_S)) is not None:
             if not _tell_time(self.wire, order):
                 self._orders.put(order)
@@ -217,7 +205,6 @@ class FarSide:
             self.wire.say(event="hung-up", host=host)
 
     def _carry_out(self, order: Order) -> bool:
-        """Carry out one order and answer it; returns False if there will be no more."""
         if order.op == "end":
             return False
         serial = order.id

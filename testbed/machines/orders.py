@@ -1,4 +1,4 @@
-"""The orders of a coordinator to a machine: one method each, called by far.py between looks at the machine's own part."""
+"""The orders of a coordinator to a machine: one method each, called between looks at the machine's own part."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 
 WatchFactory = Callable[[Cluster, int], RunWatch]
-"""Type of a function: (cluster, time between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
-"""The most seconds of a command in a host, typed at the coordinator's prompt."""
 
 
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
@@ -38,8 +36,6 @@ Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_n
 
 
 class Orders:
-    """The orders to a machine's part. Answers are plain data. The annotations are what both ends check (channel.py)."""
-
     def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
         self.cluster, self._wire, self._watches = cluster, wire, watches
         self._watch: RunWatch | None = None
@@ -51,7 +47,6 @@ class Orders:
         }
 
     def carry_out(self, name: str, keys: Mapping[str, object]) -> Any:
-        """Carry out one order. Raises what the order raises, and :class:`UserError` for an unknown one."""
         if name not in self._names:
             raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
         method = self._names[name]
@@ -78,7 +73,6 @@ class Orders:
         self.send_logs()
 
     def send_logs(self) -> None:
-        """Send what the agents wrote, once they have ended, and remove it here."""
         directory, self._logs = self._logs, None
         for path in sorted(directory.glob("*.jsonl")) if directory is not None else ():
             self._wire.send_file(path)
@@ -155,7 +149,6 @@ class Orders:
     # --- the prompt ----------------------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
-        """Say which hosts answer ``src`` within so many seconds. It sends one echo request to each, with ``again`` five a second."""
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(
@@ -167,7 +160,6 @@ class Orders:
         return [ping.wait() == 0 for ping in pings]
 
     def op_command(self, host: int, line: str) -> str:
-        """Return what a command prints, run by the host's shell."""
         process = self.cluster.net[f"h{host}"].popen(
             ["timeout", f"{COMMAND_S:g}", "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -179,7 +171,7 @@ class Orders:
         self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)
 
     def op_trace_send(self, host: int, port: str, frame: str) -> tuple[int, bool]:
-        """Send a frame; returns (this machine's clock then, ns; whether the kernel took the frame)."""
+        """Return (this machine's clock then, ns; whether the kernel took the frame)."""
         at = time.monotonic_ns()
         return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
 

@@ -1,7 +1,6 @@
 """Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents.
 
-A fault of links or packets goes to all machines, because each keeps the state of all; a fault of a host's agent to its machine. One machine
-reports what a fault did, the one with its first cable.
+The machine with a fault's first cable reports what it did.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from topologies.parts import Part
 
 
 class MachineFaults:
-    """The faults of all machines. Numbers are the coordinator's; each machine has its own."""
+    """Numbers are the coordinator's; each machine has its own."""
 
     def __init__(self, fabric: Fabric, parts: Sequence[Part], channels: Sequence[Channel]) -> None:
         self.fabric, self.channels = fabric, channels
@@ -30,14 +29,12 @@ class MachineFaults:
         self._reporters: dict[tuple[int, int], int] = {}  # (machine that reports, its number) -> coordinator's number
         self._last = 0
         self.faults = self
-        """This object also answers for cables and switches: it asks the machines."""
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        """Inject a fault. Raises FaultError, FabricError or UserError; then nothing has begun."""
+        """Raises FaultError, FabricError or UserError; then nothing has begun."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Inject a fault that is resolved. Raises :class:`UserError`; then nothing has begun."""
         if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
         if KINDS[target.kind].programs:
@@ -60,7 +57,6 @@ class MachineFaults:
         return self._owner[target.links[0]] if target.links else 0
 
     def clear(self, number: int) -> int:
-        """End a fault. Raises :class:`UserError` if there is no such fault."""
         fault = self._active.pop(number, None)
         if fault is None:
             numbers = ", ".join(map(str, self._active)) or "none"
@@ -69,7 +65,6 @@ class MachineFaults:
         return int(by_machine[self._reporter(fault.target)])
 
     def active(self) -> list[Injected]:
-        """Return the active faults, oldest first, with what each is doing now."""
         if not self._active:
             return []
         answers = ask_all(self.channels, "faults")
@@ -84,7 +79,6 @@ class MachineFaults:
         return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:
-        """Return what happened since the last call, in order of time."""
         answers = ask_all(self.channels, "fault_events")
         rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._reporters]
         events = [FaultEvent(row["t"], self._reporters[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows]
@@ -102,7 +96,6 @@ class MachineFaults:
         self._active.clear()
 
     def link_states(self) -> dict[str, bool]:
-        """Return cable -> whether it carries, in the fabric's order."""
         states = {name: up for answer in ask_all(self.channels, "link_states") for name, up in answer.items()}
         with whole(self.channels):
             return {link.name: states[link.name] for link in self.fabric.links}

@@ -1,7 +1,6 @@
-"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach`` give them. Reads nothing but names of
-hosts.
+"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach`` give them.
 
-The transport is any command whose standard input and output lead to ``mrcbed tools machine`` on the other side. By default that is ssh.
+The command's standard input and output lead to ``mrcbed tools machine`` on the other side. By default it is ssh.
 """
 
 from __future__ import annotations
@@ -14,24 +13,21 @@ from dataclasses import dataclass
 from testbed.errors import UserError
 
 REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {host} sudo -n mrcbed tools machine"
-"""The default command: no password, no terminal, and a connection that is lost is noticed."""
+"""No password, no terminal, and a connection that is lost is noticed."""
 REACH_ENV = "MRCBED_REACH"
 MOST_MACHINES = 16
-"""The most machines of one fabric [ours]: the data plane takes 64, and nobody has tried more than a few."""
+"""The data plane takes 64, and nobody has tried more than a few [ours]."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One machine: the name by which the command reaches it, and the IPv4 address by which the other machines do."""
-
     name: str
     address: str
     command: tuple[str, ...]
 
 
 def places(on: str, reach: str = REACH) -> tuple[Place, ...]:
-    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}`` where a host's name stands. Raises
-    :class:`UserError`."""
+    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}``. Raises :class:`UserError`."""
     names = [word.strip() for word in on.split(",")]
     hosts = [name.partition("=")[0] for name in names]
     if len(names) < 2 or not all(hosts):

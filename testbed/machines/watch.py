@@ -1,7 +1,6 @@
 """The fidelity watch of a run on several machines: each watches itself, and the reports become one, the worst of each finding.
 
-Made by world.py for scenarios.run.one_run. A machine's own watch is scenarios.run.watch.Watch, on the far side. The clocks are compared at
-the begin and at the end: how unsure times of different machines are is a finding of its own.
+The clocks are compared at the begin and at the end: how unsure times of different machines are is a finding of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ _STILL = {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": 
 
 
 class MachineWatch:
-    """A watch of all machines, like scenarios.run.watch.Watch. ``carried`` gives what every machine's trunk counted."""
-
     def __init__(self, clock: WallClock, channels: Sequence[Channel], interval: int, carried: Callable[[], Mapping[str, int]]) -> None:
         self._clock, self._channels, self._interval, self._carried = clock, channels, interval, carried
         self._begin: list[Offset] = []
@@ -31,16 +28,14 @@ class MachineWatch:
         self.delay_max_ns = 0
 
     def start(self) -> None:
-        """Begin on all machines. Raises as :meth:`testbed.machines.channel.Channel.ask`."""
         self._begin = [channel.offset() for channel in self._channels]
         ask_all(self._channels, "watch_start", interval_ps=self._interval)
 
     def mark(self) -> None:
-        """Note that the measured part begins, or ends."""
         ask_all(self._channels, "watch_mark")
 
     def stop(self) -> None:
-        """End on all machines. A machine that is gone makes the watch end early, which the result says."""
+        """A machine that is gone makes the watch end early, which the result says."""
         try:
             ends = [channel.offset() for channel in self._channels]
             answers = ask_all(self._channels, "watch_stop")
@@ -71,7 +66,6 @@ class MachineWatch:
 
 
 def merged(reports: Mapping[str, Report]) -> dict[str, object]:
-    """Merge the reports of several machines, by name: rows of all, and of single figures the worst."""
     every = list(reports.values())
     summary: dict[str, object] = {
         "clock": _clocks(reports),
@@ -109,5 +103,4 @@ def _clocks(reports: Mapping[str, Report]) -> dict[str, object]:
 
 
 def _name(process: str, machine: str) -> str:
-    """Name a process among all machines: a host's agent has one name in the fabric, other processes get their machine's."""
     return process if process[:1] == "h" and process[1:].isdigit() else f"{process} on {machine}"

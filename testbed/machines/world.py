@@ -1,7 +1,7 @@
 """One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here.
 
-The coordinator needs neither root nor a kernel that can emulate. It keeps no state of the fabric but which machine has what; every question
-goes to the machine that knows. When one machine is gone, :meth:`Machines.check` raises and names it, and :meth:`Machines.stop` ends all.
+The coordinator needs neither root nor a kernel that can emulate. When one machine is gone, :meth:`Machines.check` raises and names it, and
+:meth:`Machines.stop` ends all.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from topologies.parts import divide
 
 START_S = 60.0
 STILL_S = 0.02
-"""The trunk is empty if its counters do not change for this time, s: a frame crosses within a millisecond [ours]."""
+"""The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
 PING_S = 2.0
 LOADS_S = 0.004
-"""An answer about queues is good for further ports for this time, s: samples of all watched ports are one question [ours]."""
+"""An answer about queues is good for further ports for so long: samples of all watched ports are one question [ours]."""
 
 
 class Machines(Started, TakesFaults):
-    """A fabric on several machines. ``version`` is the mrcbed that must be at the far ends. ``results`` is where a run that measures writes
-    to, "" for none. ``dilation`` is that of :class:`agents.clock.WallClock`."""
+    """The far ends must have mrcbed ``version``. ``results`` is where a run that measures writes to, or "". ``dilation`` is that of
+    :class:`agents.clock.WallClock`."""
 
     name = EMULATED
 
@@ -88,7 +88,7 @@ class Machines(Started, TakesFaults):
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Reach all machines, give them one clock, build all parts, and check that frames cross. After an error nothing stays anywhere."""
+        """All machines get one clock, and frames must cross. After an error nothing stays anywhere."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -117,7 +117,6 @@ class Machines(Started, TakesFaults):
         self.booted_ns = time.monotonic_ns() - started
 
     def _check_trunk(self) -> None:
-        """Check that frames cross between all machines; a network may lose some. Raises :class:`UserError`."""
         first = [part.hosts[0] for part in self.parts]
         asked = [
             (c, c.begin("ping", src=first[n], dsts=[h for h in first if h != first[n]], seconds=PING_S, again=True))
@@ -134,7 +133,6 @@ class Machines(Started, TakesFaults):
                     )
 
     def stop(self) -> None:
-        """Take all parts down. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -151,7 +149,6 @@ class Machines(Started, TakesFaults):
                 raise ClusterDied(channel.death())
 
     def _on_event(self, channel: Channel, event: Message) -> None:
-        """Handle an event, on a channel's reading thread."""
         with self._lock:
             match event.event:
                 case "note" if self._agents and is_message(event.note):
@@ -179,7 +176,6 @@ class Machines(Started, TakesFaults):
     def start_agents(
         self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """Start one agent per host, on its machine. Their logs come here when they end. Raises as testbed.world.World."""
         if transport in KERNEL_KINDS:
             raise UserError(
                 f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or drop --on"
@@ -195,7 +191,6 @@ class Machines(Started, TakesFaults):
         self.control.begin(self._agents, {}, policy)
 
     def stop_agents(self) -> None:
-        """End all agents; their logs are here afterwards."""
         self.control.end()
         try:
             ask_all([channel for channel in self.channels if not channel.ended], "stop_agents", LOGS_S)
@@ -235,7 +230,7 @@ class Machines(Started, TakesFaults):
     # --- counters ----------------------------------------------------------------------------------------------
 
     def lost_on_trunk(self) -> dict[int, int]:
-        """Count lost packets, by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
+        """Lost packets by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
         received = self._carried()
         sent = self._carried()
         with whole(self.channels):
@@ -248,7 +243,7 @@ class Machines(Started, TakesFaults):
         return [{int(port): words for port, words in answer["carried"].items()} for answer in answers]
 
     def counters(self) -> list[dict[str, Any]]:
-        """Return one row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
+        """One row per port, with what the trunk lost on the way to it (``drop_trunk``)."""
         rows = {row["port"]: row for answer in ask_all(self.channels, "counters") for row in answer}
         missing = self.lost_on_trunk()
         with whole(self.channels):
@@ -269,7 +264,6 @@ class Machines(Started, TakesFaults):
         return int(loads[number, 1])
 
     def quiesce(self, timeout: int) -> bool:
-        """Wait until no port has anything queued, and nothing is on the trunk."""
         until = self.clock.now() + timeout
         while True:
             before = self._carried()
@@ -284,7 +278,6 @@ class Machines(Started, TakesFaults):
     # --- watching ------------------------------------------------------------------------------------------------
 
     def processes(self) -> dict[str, int]:
-        """Return nothing: each machine watches its own processes."""
         return {}
 
     def port_watch(self) -> None:
@@ -294,7 +287,6 @@ class Machines(Started, TakesFaults):
         return MachineWatch(self.clock, self.channels, interval, self.trunk)
 
     def trunk(self) -> dict[str, int]:
-        """Count what happened to frames between the machines, all ports together (layout.TRUNK_WORDS), and foreign frames there."""
         answers = ask_all(self.channels, "trunk")
         with whole(self.channels):
             sums = {
@@ -316,12 +308,11 @@ class Machines(Started, TakesFaults):
         return self.channels[self._machine_of_host[host]]
 
     def ping(self, src: int, dsts: Sequence[int], seconds: float) -> list[bool]:
-        """Say which hosts answer one echo request of ``src``."""
         answer: list[bool] = self.channel_of(src).ask("ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds)
         return answer
 
     def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
-        """Return where one packet is seen on its way, on both its machines. Raises FabricError if the EV names no path."""
+        """Returns where a packet is seen, on both its machines. Raises FabricError if the EV names no path."""
         mark = os.urandom(16)
         frame = frame_of(self.fabric, src, dst, ev, mark)
         begin, end = self.channel_of(src), self.channel_of(dst)

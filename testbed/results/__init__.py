@@ -1,1 +1,1 @@
-"""The files of a run, each as a Struct: types, bounds and meaning of every key stand once, here. Writers fill them, readers get them."""
+"""The files of a run, each as a Struct: types, bounds and meaning of every key stand once, here."""

@@ -570,7 +570,7 @@ _unknown_decoder = msgspec.json.Decoder(Unknown)
 
 
 class Lines:
-    """Reads the lines of a run's logs, and checks that the run has the hosts, ranks and flows that they name."""
+    """Reads lines, and checks that the run has the hosts, ranks and flows that they name."""
 
     def __init__(self, fabric: Fabric, ranks: int, flows: int | None = None) -> None:
         most = {"host": fabric.host_count, "peer": fabric.host_count, "rank": ranks, "plane": fabric.planes}
@@ -580,7 +580,7 @@ class Lines:
         self._planes = fabric.planes
 
     def read(self, data: bytes, path: Path, number: int = 0, queues: bool = False) -> Line:
-        """Read line ``number`` of a log; one of ``queues.jsonl`` if ``queues``. Raises :class:`FileError`."""
+        """Read line ``number`` of a log; of ``queues.jsonl`` if ``queues``. Raises :class:`FileError`."""
         try:
             line = self._typed(data, _queue_decoder if queues else _decoder)
         except msgspec.ValidationError as error:

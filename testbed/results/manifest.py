@@ -74,7 +74,7 @@ class Scenario(Resolved, kw_only=True):
 
     @property
     def settings(self) -> list[Resolved]:
-        """The scenario at each setting; itself alone without a sweep."""
+        """The scenario at each setting; itself without a sweep."""
         return [variant.scenario for variant in self.variants] or [self]
 
 

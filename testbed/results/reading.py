@@ -14,7 +14,6 @@ from topologies.files import MOST_JSON, FileError, content, parse_json, typed
 
 T = TypeVar("T")
 AGAIN = "take it from a copy, or run the scenario again"
-"""The advice where a file of a run is missing or damaged."""
 
 
 class ResultsError(UserError):
@@ -23,8 +22,7 @@ class ResultsError(UserError):
 
 @contextmanager
 def believing(directory: Path) -> Iterator[None]:
-    """Guard code that draws or computes from results, every value of which was checked by itself: where they do not fit together, raise
-    :class:`ResultsError`, one line."""
+    """Guards code that uses results. Each value was checked by itself: where they do not fit together, it raises :class:`ResultsError`."""
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -36,17 +34,15 @@ def believing(directory: Path) -> Iterator[None]:
 
 
 def read_plain(path: Path, kind: type[T], fix: str = AGAIN) -> dict[str, Any]:
-    """Read a JSON file of results as it stands, with keys that its ``kind`` does not have: to write it again. Raises as :func:`read`."""
     return dict(_checked(path, kind, fix)[1])
 
 
 def read(path: Path, kind: type[T], fix: str = AGAIN) -> T:
-    """Read a JSON file of results as a ``kind``. Raises :class:`ResultsError`, which names the file."""
+    """Raises :class:`ResultsError`, which names the file."""
     return _checked(path, kind, fix)[0]
 
 
 def _checked(path: Path, kind: type[T], fix: str) -> tuple[T, Any]:
-    """Return what a file holds as a ``kind``, and as it stands."""
     try:
         data = parse_json(content(path, MOST_JSON), path)
         return typed(data, kind, path), data

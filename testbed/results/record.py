@@ -21,7 +21,7 @@ from topologies.structs import Doc
 from topologies.units import NS
 
 PortCounters = dict[str, Whole | str]
-"""What was counted at a port, by name: names of the port and its cable, and whole numbers."""
+"""What was counted at a port, and the names of the port and its cable."""
 NAMES = ("port", "node", "peer", "link", "kind")
 """The names in it; all else are numbers."""
 
@@ -300,12 +300,11 @@ class Record(Counted, kw_only=True, dict=True):
 
     @cached_property
     def host_paths(self) -> dict[int, list[PathRow]]:
-        """The paths by number of host."""
         return {int(host): rows for host, rows in self.paths.items()}
 
 
 def read_record(path: Path, fix: str = AGAIN) -> Record:
-    """Read ``run.json`` of a run, whose hosts its fabric has. Raises :class:`ResultsError`."""
+    """Read ``run.json``, whose hosts its fabric must have. Raises :class:`ResultsError`."""
     record = read(path, Record, fix)
     try:
         _check(record, path)

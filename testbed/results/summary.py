@@ -1,7 +1,6 @@
 """``summary.json``: the figures of a scenario's runs, and the checks on them. Within a format keys are added, never renamed.
 
-Times are of the network, in ns with three decimals; rates in bit/s; sizes in bytes. ``mrcbed explain summary`` and
-docs/reference/results.md are made of what stands here. scenarios/figures computes the values.
+Times are of the network, in ns with three decimals; rates in bit/s; sizes in bytes.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ from topologies.units import NS
 
 T = TypeVar("T")
 FAR = 1 << 60
-"""Bound of whole numbers: sums of some still fit 64 bits [ours]."""
+"""Sums of some whole numbers still fit 64 bits [ours]."""
 MOST = 1e18
-"""Bound of numbers; ns of 30 years [ours]."""
 Whole = Annotated[int, Meta(ge=-FAR, le=FAR)]
 Count = Annotated[int, Meta(ge=0, le=FAR)]
 Number = Annotated[float, Meta(ge=-MOST, le=MOST)]
@@ -24,22 +23,19 @@ Positive = Annotated[float, Meta(ge=1e-9, le=MOST)]
 Index = Annotated[int, Meta(ge=0, le=1 << 31)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(pattern=r"^[^/\x00-\x1f\x7f]{1,200}\Z")]
-"""A name by which files are called."""
 HostName = Annotated[str, Meta(pattern=r"^h\d{1,6}\Z")]
 Digits = Annotated[str, Meta(pattern=r"^\d{1,9}\Z")]
 Setting = str | int | float | bool
-"""A value that a sweep sets."""
 Perhaps: TypeAlias = T | UnsetType | None
 """A value that may be unknown (null), in a key that may be missing."""
 
 
 def known(value: T | UnsetType | None) -> T | None:
-    """Return a value, None also for a key that is missing."""
     return None if isinstance(value, UnsetType) else value
 
 
 def number_at(row: object, path: str) -> float | None:
-    """Return the number that a dotted path of keys and places leads to, as in ``failovers.0.at_ns``; None if there is none."""
+    """``path``: keys and places, as ``failovers.0.at_ns``. None if there is no number."""
     for part in path.split("."):
         if isinstance(row, Mapping):
             row = row.get(part)
@@ -51,7 +47,6 @@ def number_at(row: object, path: str) -> float | None:
 
 
 def ns(ps: int | UnsetType | None) -> float | None:
-    """Return a time of a raw file, which counts in ps, in ns."""
     return ps / NS if isinstance(ps, int) else None
 
 
@@ -59,14 +54,13 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A table in a file of results. A key with its default is not written; one that is written may be null where its type says so."""
 
     def __getitem__(self, key: str) -> object:
-        """Return the value of a key as the file has it: a user's program may say ``run["busbw_bps"]``. Raises KeyError if it has none."""
+        """A user's program may say ``run["busbw_bps"]``. Raises KeyError."""
         value = getattr(self, f"{key}_" if keyword.iskeyword(key) else key, UNSET)
         if value is UNSET:
             raise KeyError(key)
         return value
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the file has the key."""
         return key in msgspec.to_builtins(self)
 
 

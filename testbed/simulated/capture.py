@@ -1,7 +1,4 @@
-"""Captures of a simulated link, as pcap files: what ``--pcap`` writes in the simulated world.
-
-A frame is in the file when all of it has crossed the cable, in either direction. A cable that is pulled carries nothing.
-"""
+"""Captures of a simulated link, as pcap files. A frame is in the file when all of it has crossed the cable, in either direction."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from testbed.simulated.network import Network
 from topologies.units import NS
 
 MAGIC = 0xA1B23C4D
-"""Classic pcap with times in ns (the file format of libpcap, pcap-savefile(5))."""
 HEADER = struct.Struct("<IHHiIII")
 RECORD = struct.Struct("<IIII")
 ETHERNET = 1
@@ -20,12 +16,9 @@ SNAP = 1 << 18
 
 
 class Capture:
-    """One link's capture. Times are those of the network, as in ``summary.json``: the same as ``at_ns`` of a fault there."""
-
     dropped = 0
 
     def __init__(self, network: Network, link: str, directory: Path) -> None:
-        """Create the file. Raises FabricError for a link that is not there."""
         cable = network.fabric.link(link)
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
@@ -40,5 +33,4 @@ class Capture:
         self.captured += 1
 
     def stop(self) -> None:
-        """Close the file; later frames are not written. Idempotent."""
         self._file.close()

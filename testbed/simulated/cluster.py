@@ -1,7 +1,4 @@
-"""A simulated fabric with everything on it as one object: testbed.emulated.cluster.Cluster's contract, in virtual time.
-
-Made by the runner with ``--world simulated`` and by tests. Needs no root and touches nothing of the machine but the log files.
-"""
+"""A simulated fabric with everything on it as one object: testbed.emulated.cluster.Cluster's contract, in virtual time."""
 
 from __future__ import annotations
 
@@ -30,9 +27,8 @@ EMULATED = "drop --world simulated to emulate it"
 
 
 class SimulatedCluster(Started, TakesFaults):
-    """A cluster in virtual time. ``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in
-    ``pcap_dir``. ``split`` is the number of processes that share the simulation once there are agents; 1 where several cannot
-    (testbed.simulated.split.why_not)."""
+    """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``. ``split``
+    processes share the simulation once there are agents; 1 where several cannot (testbed.simulated.split.why_not)."""
 
     name = SIMULATED
 
@@ -51,7 +47,6 @@ class SimulatedCluster(Started, TakesFaults):
         self.controller_lost = False
         self._hosts: list[Steered] = []
         self.crew: Crew | None = None
-        """The other processes, from when agents start; None for one process."""
         self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
         self._numbers = {port.name: port.number for port in fabric.ports}
@@ -61,14 +56,12 @@ class SimulatedCluster(Started, TakesFaults):
         return self._hosts[number] if 0 <= number < len(self._hosts) else None
 
     def _changed(self, method: str, *args: Any) -> None:
-        """Have other processes call a method of the network that was called here."""
         if self.crew is not None:
             self.crew.change(method, *args)
 
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Build nothing: the network exists from the beginning. Raises KeyboardInterrupt if one was lost before."""
         go_on()
 
     def stop(self) -> None:
@@ -81,7 +74,7 @@ class SimulatedCluster(Started, TakesFaults):
     def start_agents(
         self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
+        """Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")
         if self.crew is not None:
@@ -123,7 +116,7 @@ class SimulatedCluster(Started, TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Note that links are down: switches that choose among their uplinks avoid them; the runner tells the transports."""
+        """Switches that choose among their uplinks avoid these links; the runner tells the transports."""
         links = [self.fabric.link(name) for name in dead_links]
         self.network.reroute(links)
         self._changed("reroute", links)
@@ -135,7 +128,7 @@ class SimulatedCluster(Started, TakesFaults):
         """Do nothing: the machine does not disturb virtual time."""
 
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
-        """Prepare a Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
+        """Each rank is a thread whose computing takes no time. Raises :class:`UserError`."""
         if self.crew is not None:
             raise UserError("ranks of a program are threads of one process: drop --split")
         return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
@@ -168,7 +161,6 @@ class SimulatedCluster(Started, TakesFaults):
         return added([self.network.figures(), *others])
 
     def processes(self) -> dict[str, int]:
-        """Return nothing: a simulated cluster has no processes."""
         return {}
 
     def port_watch(self) -> None:
@@ -179,14 +171,12 @@ class SimulatedCluster(Started, TakesFaults):
         return int(sum(self._everywhere("backlog", number), self.network.data_backlog(number)))
 
     def hops(self) -> int:
-        """Count the links that frames have taken, all together."""
         return int(sum(self._everywhere("hops"), self.network.hops))
 
     def loads(self) -> Loads:
         return loads(self._table(), self._far)
 
     def quiesce(self, timeout: int) -> bool:
-        """Let time pass until no port has anything queued or on its way, at most ``timeout``."""
         until = self.network.time + timeout
         step = max(1, self.fabric.base_rtt_ps // 8)
         while not self._quiet():

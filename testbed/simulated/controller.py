@@ -1,7 +1,4 @@
-"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets.
-
-Tables are static and the network has them from the start; what remains is to follow links, to keep the denylist, and to write the journal.
-"""
+"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets."""
 
 from __future__ import annotations
 
@@ -21,15 +18,11 @@ from topologies.clos import Fabric
 
 
 class _NoLines(Lines):
-    """The part of an agent's lines that steering uses. The agent itself is called directly."""
-
     def __init__(self) -> None:
         self.closed = False
 
 
 class DirectLinks(AgentLinks):
-    """Hands lists to the agents at once: a list takes effect in the moment in which it is sent."""
-
     def __init__(self, journal: Journal, network: Network) -> None:
         super().__init__(journal, network.now)
         self.reached: dict[str, SimulatedAgent] = {}
@@ -58,8 +51,6 @@ class DirectLinks(AgentLinks):
 
 
 class SimulatedController:
-    """The visible behaviour of a cluster's controller."""
-
     def __init__(self, fabric: Fabric, network: Network) -> None:
         self.network = network
         self.journal = Journal()
@@ -71,7 +62,7 @@ class SimulatedController:
         self.steering.agents = self.direct_links
 
     def link_changed(self, name: str, up: bool) -> None:
-        """Enter a cable that went down or came up. Agents hear of it after everything else that happens at this moment."""
+        """Agents hear of the cable after everything else that happens at this moment."""
         self.network.at(self.network.time, self._handle, name, up)
 
     def _handle(self, name: str, up: bool) -> None:
@@ -81,7 +72,7 @@ class SimulatedController:
             self.steering.link_changed(change)
 
     def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
-        """Tell the controller that agents run. Raises ValueError for an unknown policy."""
+        """Raises ValueError for an unknown policy."""
         self.direct_links.reached = {f"h{agent.host.number}": agent for agent in agents}
         self.steering.set_agents(dict.fromkeys(self.direct_links.reached, ""), policy)
 

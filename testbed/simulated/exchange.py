@@ -1,11 +1,9 @@
 """Exchanges frames, and the times of next events, between processes that share one simulation, at the ends of windows.
 
-Each process computes some of the hosts and some of the planes (:mod:`testbed.simulated.split`). A frame that left a NIC port goes to the
-process of its plane, one that left its last link to that of its host. Used by :mod:`testbed.simulated.network`, and compiled with it.
+A frame that left a NIC port goes to the process of its plane, one that left its last link to that of its host.
 
-A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. For
-each direction there are two pieces of memory, in turns: a process writes into one again when the answer to the other has come, so that one
-has been read.
+A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. Each
+direction has two pieces of memory, in turns. The answer to one piece shows that the other has been read, so that it can be written again.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, wh
 HEAD: Final[i64] = 32
 """Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""A message with this number of frames means: the sender gives up, and so must all."""
+"""A message with this number of frames says that all must give up."""
 
 
 class Aborted(Exception):
@@ -38,30 +36,25 @@ class PeerGone(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steering:
-    """Steers the other processes: says how far to go."""
-
     def begin(self, end: int) -> None:
-        """Have all others advance to ``end``."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Wait until all others have advanced, and take what they report. Raises what stopped them."""
         raise NotImplementedError
 
     def failed(self) -> None:
-        """Stop the others: this process stopped in the middle."""
         raise NotImplementedError
 
 
 class Wire:
-    """A connection to one other process. ``written`` and ``read`` are the two pieces of memory of each direction."""
+    """``written`` and ``read`` are the two pieces of memory of each direction."""
 
     def __init__(self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]) -> None:
         self.sock = sock
         self.written, self.read = written, read
 
     def send(self, turn: int, frames: Fifo, complete: bool, first: int, halted: bool) -> None:
-        """Send these frames to the other process, and empty the queue; does not block. ``complete``: with what switches have changed."""
+        """Empties the queue; does not block. ``complete``: with what switches have changed."""
         memory = self.written[turn]
         leaving = frames.frames()
         frames.clear()
@@ -83,7 +76,6 @@ class Wire:
             raise PeerGone from None
 
     def receive(self, turn: int, complete: bool) -> tuple[Fifo, int, bool]:
-        """Wait for the other process's frames. Raises :class:`Aborted` and :class:`PeerGone`."""
         try:
             message = self.sock.recv(_MESSAGE.size, socket.MSG_WAITALL)
         except OSError:
@@ -110,40 +102,32 @@ class Wire:
         return frames, first, bool(halted)
 
     def abort(self) -> None:
-        """Have the other process give up at its next exchange."""
         try:
             self.sock.send(_MESSAGE.pack(_GONE, 0, 0))
         except OSError:
             pass  # it has ended
 
     def close(self) -> None:
-        """Close the connection: the other process, or this one, ends. Idempotent."""
         self.sock.close()
 
 
 class Peers:
-    """The other processes, and which one computes what. ``wires`` has one by process, None for this one."""
-
     def __init__(self, own: int, host_owner: list[int], plane_owner: list[int], wires: list[Wire | None]) -> None:
         self.own: i64 = own
         self.host_owner = host_owner
         self.plane_owner = plane_owner
         self.wires = wires
         self.out = [Fifo() for _ in wires]
-        """Queues of frames, by the process that they are for."""
         self.first: i64 = NEVER
-        """The time of the next event of any process."""
         self.halted = False
-        """Whether any process has something to report."""
         self._turn = 0
 
     def queue(self, owner: int, own: Fifo) -> Fifo:
-        """Choose the queue for frames to the process ``owner``: ``own`` if that is this one."""
         return own if owner == self.own else self.out[owner]
 
     def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
-        """Give all others their frames, and get theirs, in the order of their events and together with ``own``, which is empty afterwards.
-        ``arrivals``: whether they are at their hosts, and not on their way to switches; each length of path is in order then."""
+        """Give all others their frames, and get theirs in the order of their events, together with ``own``, which is emptied. ``arrivals``:
+        at their hosts, not on their way to switches; each length of path is then in order."""
         turn = self._turn
         self._turn = 1 - turn
         for queue in (own, *self.out):

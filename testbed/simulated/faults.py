@@ -1,7 +1,4 @@
-"""Faults on a simulated fabric: the rules are those of the emulated world, but the network carries them out.
-
-Made by testbed.simulated.cluster.
-"""
+"""Faults on a simulated fabric: the emulated world's rules, carried out by the network."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
 Called = Callable[..., None]
-"""Type of a function that gets the name of a method of the network that was called here, and its arguments: other processes may have to
-call it, too."""
+"""Called with a method's name and arguments after its call here: other processes may have to call it, too."""
 
 
 def nobody(method: str, *args: Any) -> None:
@@ -27,8 +23,6 @@ def nobody(method: str, *args: Any) -> None:
 
 
 class LinkFaults(Holders):
-    """The state of cables and switches. ``changed(link, up)`` is called for every cable that changes."""
-
     def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], called: Called = nobody) -> None:
         super().__init__(fabric, network.now)
         self.network, self._changed, self._called = network, changed, called
@@ -45,8 +39,6 @@ class LinkFaults(Holders):
 
 
 class Rates(SlowPorts):
-    """The rates of slow links."""
-
     def __init__(self, fabric: Fabric, network: Network, called: Called) -> None:
         super().__init__(fabric)
         self.network, self._called = network, called
@@ -58,8 +50,6 @@ class Rates(SlowPorts):
 
 
 class PortWords(MutableSequence[int]):
-    """The network's faults at ports, with the interface of a BPF map's memory."""
-
     def __init__(self, network: Network, called: Called) -> None:
         self.network, self._called = network, called
 
@@ -81,7 +71,7 @@ class PortWords(MutableSequence[int]):
 
 
 class PathMap(MemoryPaths):
-    """The network's path faults. Draws that other processes have counted stay theirs."""
+    """Draws that other processes have counted stay theirs."""
 
     def __init__(self, network: Network, called: Called) -> None:
         super().__init__(network.path_faults)
@@ -101,8 +91,7 @@ class PathMap(MemoryPaths):
 
 
 class SimulatedInjector(Injections):
-    """The faults of one simulated cluster. Nobody watches a clock: whatever is due is booked in the network's calendar. ``host_of(number)``
-    is the present simulated host, or None."""
+    """Whatever is due is booked in the network's calendar. ``host_of(number)`` is the present simulated host, or None."""
 
     def __init__(
         self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], called: Called = nobody

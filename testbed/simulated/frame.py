@@ -1,7 +1,7 @@
 """Events of a simulated network, in the order of their times, and its frames, which are events themselves.
 
-Owned by :mod:`testbed.simulated.network`. Of a frame's bytes switches read and change a few of the outer header; these are kept beside the
-bytes as numbers, and put back where somebody looks (:meth:`Frame.contents`). All times ps, all sizes bytes.
+Switches read and change a few bytes of the outer header. These are kept beside the bytes as numbers, and put back by
+:meth:`Frame.contents`. All times ps, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from testbed.dataplane import layout
 from topologies.addressing import BACKGROUND_PREFIX, BLOCK, INNER_PREFIX
 
 OUTER: Final = 54
-"""Bytes before the inner header."""
 _LENGTH: Final = 18  # of the outer header's payload
 _HOP_LIMIT: Final = 21
 _BLOCK: Final = 38  # the locator block, then six uSIDs
@@ -31,9 +30,9 @@ _OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
 _ETHERTYPE: Final = 0x86DD - (1 << 16)
 _INNER_NET: Final = int.from_bytes(INNER_PREFIX[:8], "big", signed=True)
 _BACKGROUND_NET: Final = int.from_bytes(BACKGROUND_PREFIX, "big", signed=True)
-"""The prefix of background traffic. Prefixes here are signed numbers, which is how the compiler's own functions read them."""
+"""Prefixes are signed numbers, as the compiler's own functions read them."""
 _EXTENSIONS: Final = (0, 43, 44, 51, 60)
-"""Next headers behind which another one may be hidden (RFC 8200), as spoofed() in fabric.bpf.c has them."""
+"""Next headers that may hide another one (RFC 8200), as spoofed() in fabric.bpf.c has them."""
 _TRIM: Final[i64] = layout.TRIM_BYTES
 
 
@@ -43,22 +42,20 @@ LANDING: Final[i64] = 1 * _KIND  # at a cable's far end
 RETRY: Final[i64] = 2 * _KIND  # of a high class whose bucket was overdrawn
 PAUSE: Final[i64] = 3 * _KIND  # and its end
 WAKE: Final[i64] = 4 * _KIND  # of a host
-"""Kinds of events, in the order in which they happen at one time."""
 PORT_BITS: Final[i64] = 24
-"""Bits of an order that hold the number of a port, which tells events of one kind and time apart. Above them are 32 drawn bits, and the
-two of a port's stage."""
+"""Bits of an order with a port's number, which tells events of one kind and time apart. Above them are 32 drawn bits and the two of a
+port's stage."""
 STAGE_AT: Final[i64] = PORT_BITS + 32
 
 
 def within_kind(order: i64) -> i64:
-    """Return an order without the kind of its event."""
     return order & _KIND - 1
 
 
 class Event:
-    """Something that happens ``at`` a time; the least ``order`` comes first among several at the same time. An order is computed from what
-    its own port or host knows (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was entered: events of one time then
-    happen in the same order in one process and in several."""
+    """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed from what its own port or host knows
+    (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was entered. So events of one time happen in the same order in
+    one process and in several."""
 
     def __init__(self) -> None:
         self.at: i64 = LONG_AGO
@@ -70,8 +67,6 @@ def before(event: Event, other: Event) -> bool:
 
 
 class Call(Event):
-    """An event that calls ``action(a, b)``."""
-
     def __init__(self, action: Callable[[Any, Any], None], a: Any, b: Any) -> None:
         super().__init__()
         self.action = action
@@ -80,7 +75,7 @@ class Call(Event):
 
 
 class Frame(Event):
-    """A frame in the fabric. ``data`` is the frame as its sender gave it, at least an Ethernet and an IPv6 header."""
+    """``data``: as its sender gave it, at least an Ethernet and an IPv6 header."""
 
     def __init__(self, data: bytes) -> None:
         self.at = LONG_AGO
@@ -102,26 +97,22 @@ class Frame(Event):
         return self.word >> 6 & 0x3F
 
     def usid(self) -> i64:
-        """The next uSID; 0 if none is left."""
         return self.front >> 32
 
     def second(self) -> i64:
-        """The uSID after the next one."""
         return self.front >> 16 & 0xFFFF
 
     def rename(self, usid: i64) -> None:
-        """Replace the next uSID, for a switch that chooses the way itself."""
         self.front = usid << 32 | self.front & 0xFFFF_FFFF
 
     def shift(self) -> None:
-        """Take the switch's own uSID away and count the hop (RFC 9800: NEXT-C-SID)."""
+        """NEXT-C-SID of RFC 9800."""
         self.hop_limit -= 1
         self.front = (self.front & 0xFFFF_FFFF) << 16 | self.back >> 32
         self.back = (self.back & 0xFFFF_FFFF) << 16
 
     def spoofed(self, source: i64) -> bool:
-        """Say whether its inner source is another host than the one whose addresses end in ``source``, exactly as spoofed() in fabric.bpf.c
-        decides it."""
+        """Whether the inner source is another host than ``source``, exactly as in fabric.bpf.c."""
         data = self.data
         if read_i16_be(data, 12) != _ETHERTYPE:
             return False
@@ -138,7 +129,7 @@ class Frame(Event):
         self.word |= dscp.CE << 4
 
     def trim(self, to: int) -> None:
-        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left, all else stays (docs/why/dataplane.md)."""
+        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left (docs/why/dataplane.md)."""
         data = self.data
         if self.size > _TRIM:
             data = data[: layout.TRIM_BYTES]
@@ -150,7 +141,7 @@ class Frame(Event):
         self.word = self.word & ~(0x3F << 6) | to << 6
 
     def corrupt(self, random: int) -> bool:
-        """Change one byte as the eBPF program does: a switch still forwards it, the receiver's checksum catches it. False if spared."""
+        """Change one byte as the eBPF program does: switches still forward it, the receiver's checksum catches it."""
         if self.klass() in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
             return False
         data = self.data
@@ -167,12 +158,10 @@ class Frame(Event):
         return True
 
     def _has_bth(self) -> bool:
-        """Say whether it carries UDP in a tunnel: engines and mappers alone send here."""
         data = self.data
         return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
     def contents(self) -> bytes:
-        """Return all its bytes as they are now."""
         data = self.data
         if self.complete:
             return data
@@ -189,8 +178,6 @@ class Frame(Event):
 
 
 class Fifo:
-    """A queue of frames, first in, first out."""
-
     def __init__(self) -> None:
         self.first: Frame | None = None
         self.last: Frame | None = None
@@ -204,7 +191,6 @@ class Fifo:
         self.last = frame
 
     def pop(self) -> Frame:
-        """Take the first frame. The queue must not be empty."""
         frame = self.first
         assert frame is not None
         self.first = frame.next
@@ -214,7 +200,6 @@ class Fifo:
         return frame
 
     def join(self, frames: Fifo) -> None:
-        """Append all of another queue, which is empty afterwards."""
         if frames.first is None:
             return
         if self.last is None:
@@ -225,7 +210,6 @@ class Fifo:
         frames.first = frames.last = None
 
     def frames(self) -> list[Frame]:
-        """Return all frames, first to last."""
         frames: list[Frame] = []
         frame = self.first
         while frame is not None:
@@ -238,7 +222,6 @@ class Fifo:
 
 
 def in_order(frames: Fifo) -> Fifo:
-    """Put a queue that is in the order of its times into that of its events, and return it."""
     frame = frames.first
     while frame is not None:
         after = frame.next
@@ -253,7 +236,6 @@ def in_order(frames: Fifo) -> Fifo:
 
 
 def merged(a: Fifo, b: Fifo) -> Fifo:
-    """Join two queues, each in the order of its events, to one in that order. Both are empty afterwards."""
     both = Fifo()
     first, other = a.first, b.first
     while first is not None and other is not None:
@@ -265,8 +247,6 @@ def merged(a: Fifo, b: Fifo) -> Fifo:
 
 
 class Calendar:
-    """Events to come, in the order of their times, and those of one time in that of their orders."""
-
     def __init__(self) -> None:
         self._heap: list[Event] = []
         self._later = Fifo()  # what was entered by `follow`
@@ -287,8 +267,8 @@ class Calendar:
         heap[k] = event
 
     def follow(self, frames: Fifo) -> None:
-        """Append frames that are in order, and happen no sooner than those that followed before: they need no sorting, but those of the
-        time of the last one. Empties ``frames``."""
+        """Append frames in order, no sooner than those that followed before, so only those of the last one's time need sorting. Empties
+        ``frames``."""
         first, last = frames.first, self._later.last
         if first is not None and last is not None and before(first, last):
             self._later = merged(self._later, frames)
@@ -296,7 +276,6 @@ class Calendar:
             self._later.join(frames)
 
     def first_at(self) -> i64:
-        """Return the time of the next event; NEVER without one."""
         at: i64 = NEVER
         if len(self._heap) > 0:
             at = self._heap[0].at
@@ -306,7 +285,6 @@ class Calendar:
         return at
 
     def take(self) -> Event:
-        """Take the next event. There must be one."""
         frame = self._later.first
         if len(self._heap) == 0:
             return self._later.pop()

@@ -1,8 +1,5 @@
-"""A host without a process: the engine, the verbs and the agent of a host process, driven by the simulated network's events.
-
-What agents.nic.device and agents.process.host do with sockets and a clock is done here in virtual time: computing takes none of it. Made by
-testbed.simulated.cluster, one per host and run.
-"""
+"""A host without a process: it does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock. Computing
+takes no time."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
 MOST = 1 << 20
-"""Frames that a host may send at one moment: an engine paces its ports, so only a bug would reach it."""
+"""An engine paces its ports, so only a bug would send so many frames at once."""
 
 
 class _NoRing:
@@ -30,7 +27,7 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """The NIC ports of a host: what agents.nic.packet_io.PacketIO is to a device."""
+    """The NIC ports of a host, as agents.nic.packet_io.PacketIO is a device's."""
 
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host
@@ -40,15 +37,12 @@ class SimulatedPorts:
         return self.network.carries(self.host)
 
     def waiting(self) -> int:
-        """Count the frames that reached this host's ports and are not due yet."""
         return self.network.delayed[self.host]
 
     def drops(self) -> int:
-        """Always 0: nothing is too slow here."""
         return 0
 
     def send(self, engine: FrameIO, now: int) -> None:
-        """Send what the engine has for now."""
         for _ in range(MOST):
             port = engine.transmit(now)
             if port < 0:
@@ -62,32 +56,27 @@ class SimulatedPorts:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steered(Station):
-    """A host that can be steered, in this process or in another."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.notes: list[Note] = []
         self.over = False  # it was closed or killed
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
-        """Have the host's agent perform a request. Raises :class:`AgentError`."""
         raise NotImplementedError
 
     def pause(self, stop: bool) -> None:
-        """Stop the host, like a process without CPU (frames wait), or let it go on."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End the host at once: unwritten log lines are lost."""
+        """Unwritten log lines are lost."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the host; everything measured goes to the log. Idempotent."""
         raise NotImplementedError
 
 
 class SimulatedHost(Steered):
-    """A host that runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
+    """Runs until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
         self, network: Network, fabric: Fabric, number: int, transport: str, options: Mapping[str, object], seed: int, log: Path
@@ -126,13 +115,11 @@ class SimulatedHost(Steered):
         self.turn()
 
     def port_paused(self, plane: int, paused: bool) -> None:
-        """Enter that PFC stops the data of a NIC port, or lets it go on."""
         self.nic.engine.port_paused(self.network.time, plane, paused)
         if not paused:
             self.turn()
 
     def turn(self) -> None:
-        """Do what is due now, and book the next time."""
         if self.over or self.paused:
             return
         now = self.network.time
@@ -168,8 +155,7 @@ class SimulatedHost(Steered):
     # --- what the cluster calls --------------------------------------------------------------------------------
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
-        """Have the host's agent perform a request, at once even if the host is paused: it answers when it runs again, and time does not
-        pass meanwhile. Requests and answers are what a socket would carry."""
+        """A paused host answers too: as if it ran again, and no time passed meanwhile."""
         paused = self.paused
         if paused:
             self.pause(stop=False)
@@ -204,8 +190,6 @@ class SimulatedHost(Steered):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SimulatedAgent:
-    """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are the same as on a socket."""
-
     def __init__(self, host: Steered) -> None:
         self.host = host
 
@@ -218,14 +202,12 @@ class SimulatedAgent:
         return -1
 
     def call(self, op: str, **args: Any) -> Any:
-        """Perform a request. Raises :class:`AgentError` with the host's own words, or when it is gone."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
         with uninterrupted():
             return self.host.ask(op, args)
 
     def notifications(self) -> list[Note]:
-        """Take the host's notifications since the last call."""
         notes, self.host.notes = self.host.notes, []
         return notes
 

@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM while compiled code runs, where an exception may not come from anywhere.
+"""Ctrl-C and SIGTERM while compiled code runs, where an exception must not arise just anywhere.
 
-Python calls a signal's handler wherever it happens to look for signals. It also looks in the middle of a product of large integers; mypyc
-takes a product that raises for lack of memory, and aborts the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the
-middle of an event, or of a message to another process, would leave either half done. So while a simulation runs, handlers wait for a place
-where nothing is half done. Not compiled itself: compiled code does not look for signals.
+Python also looks for signals in the middle of a product of large integers; mypyc takes a product that raises for lack of memory, and aborts
+the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the middle of an event, or of a message to another process,
+would leave either half done. So while a simulation runs, handlers wait for a place where nothing is half done. This module is not compiled:
+compiled code does not look for signals.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Waiting:
-    """A handler in place of another: it calls that at once outside of :func:`uninterrupted`, within it later."""
-
     depth = 0  # of nested uninterrupted()
     came: ClassVar[list[tuple[_Waiting, int]]] = []  # those that wait
 
@@ -35,7 +33,7 @@ class _Waiting:
 
 
 def breathe() -> None:
-    """Let Python look for signals, and call the handlers that wait. Called where nothing is half done."""
+    """Call the handlers that wait, where nothing is half done."""
     while _Waiting.came:
         waiting, number = _Waiting.came.pop(0)
         waiting.handler(number, None)
@@ -43,7 +41,7 @@ def breathe() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Have handlers of SIGINT and SIGTERM wait for :func:`breathe`, or for the end. From now on they are called through us."""
+    """Have handlers of SIGINT and SIGTERM wait for :func:`breathe`, or for the end."""
     if threading.current_thread() is not threading.main_thread():  # handlers run in that one alone
         yield
         return

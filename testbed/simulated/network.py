@@ -1,10 +1,9 @@
 """The simulated fabric: events in virtual time, links that serialise, switches that shift and forward. Seeded, and nothing else is random.
 
-A frame takes its path's links one after the other: each puts whole frames on the wire at its rate, out of the queue of its egress port
-(:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there; if it cuts through, it has by then sent what it had of
-it. The delay passes once, at the end of the path, as in the emulated world: an idle path's round trip is the fabric's base RTT.
-drop_malformed stays 0: engines alone send here, and no fault touches an outer header.
-Time passes in windows: :mod:`testbed.simulated.windows`. Same seed, same bytes.
+A frame takes its path's links one after the other. Each puts whole frames on the wire at its rate, out of the queue of its egress port
+(:mod:`testbed.simulated.port`). A switch has a frame when all of it is there; if it cuts through, it has by then sent what it had of it.
+The delay passes once, at the end of the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. drop_malformed
+stays 0: engines alone send here, and no fault touches an outer header.
 """
 
 from __future__ import annotations
@@ -52,43 +51,35 @@ _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
 _PATH_FAULT: Final = struct.Struct("=3Q")
 _STAGES: Final = {"nic": (NIC, LAST), "fabric": (UP, DOWN), "haul": (DOWN, DOWN)}
-"""The stages of a link's two ends, by its kind."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Station:
-    """A host, as the network sees it."""
-
     def take(self, plane: int, frame: bytes) -> None:
-        """Take a frame, after all its delay."""
         raise NotImplementedError
 
     def port_state(self, plane: int, up: bool) -> None:
-        """Hear that a NIC port lost or found its carrier."""
         raise NotImplementedError
 
     def port_paused(self, plane: int, paused: bool) -> None:
-        """Hear that the switch wants no data from a NIC port for the moment, or wants it again (PFC)."""
+        """The switch refuses data from a NIC port, or takes it again (PFC)."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Network(Windows):
-    """A fabric without hosts at first. ``stations`` is host number -> the receiver of its frames; frames to a host without a station are
-    discarded."""
+    """``stations``: host number -> the receiver of its frames; without one, frames are discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric)
         self.stations: dict[int, Station] = {}
         self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
-        """Words of the map port_fault: testbed.faults.packet_faults writes them, draws are counted here."""
+        """The map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
-        """Entries of the map path_fault."""
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
-        """Functions by port number that get the time and the bytes of every frame that has crossed the cable from that port."""
+        """Functions by port number, which get the time and bytes of frames that crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
-        """Counts by host of frames that have left their last link and are not due yet."""
         self._local: i64 = fabric.local_delay_ps
         self._more: i64 = fabric.delay_ps - fabric.local_delay_ps  # across T1s
         self._cut_through = fabric.cut_through
@@ -116,7 +107,7 @@ class Network(Windows):
                 sim_port.host = fabric.host_number(port.node)
                 sim_port.far.source = inner_number(sim_port.host)
         self._uplinks: dict[int, list[SimPort]] = {}
-        """Ports to T1s by T0, the one whose turn it is first; empty unless T0s choose."""
+        """Ports to T1s by T0, next one first; empty unless T0s choose."""
         self._adaptive = fabric.routing == ADAPTIVE
         if self._adaptive:
             for link in fabric.links:
@@ -127,7 +118,6 @@ class Network(Windows):
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, data: bytes) -> bool:
-        """Give a host's frame to its NIC port; returns False if the port did not take it."""
         port = self.nics[host][plane]
         if not port.offer(Frame(data)):
             return False
@@ -136,8 +126,7 @@ class Network(Windows):
         return True
 
     def _start(self, port: SimPort) -> None:
-        """Put the next frame on the wire. Where switches cut through, the far end has it from its first bit on; a host only when all of it
-        is there."""
+        """Where switches cut through, the far switch has a frame from its first bit on; a host only when all of it is there."""
         now = self.time
         took = port.take(now)
         frame = port.wire
@@ -168,7 +157,7 @@ class Network(Windows):
             self._start(port)
 
     def _land(self, frame: Frame) -> None:
-        """Let the next frame go: all of this one is at the cable's far end."""
+        """All of this frame is at the cable's far end: the next may go."""
         port = self.ports[frame.port]
         if port.wire is not frame:
             return  # the cable went down meanwhile
@@ -185,14 +174,12 @@ class Network(Windows):
             self._start(port)
 
     def _climb(self, port: SimPort, frame: Frame) -> None:
-        """Hand a host's frame to the switches."""
         frame.landed = True
         peers = self.peers
         queue = self._up if peers is None else peers.queue(peers.plane_owner[port.plane], self._up)
         queue.append(frame)
 
     def _cross(self, frame: Frame) -> None:
-        """Hand a frame that has crossed a cable to a switch or a host, unless a fault takes it."""
         port = self.ports[frame.port]
         frame.landed = False
         self.hops += 1
@@ -237,7 +224,6 @@ class Network(Windows):
             self._forward(frame, egress)
 
     def _forward(self, frame: Frame, egress: SimPort) -> None:
-        """Put a frame into the queue of a switch's egress port."""
         port = self.ports[frame.port]
         far = port.far
         if far.lossless and frame.klass() == dscp.ROCE:
@@ -254,8 +240,8 @@ class Network(Windows):
     # --- adaptive routing ------------------------------------------------------------------------------------
 
     def _least_loaded(self, switch: int, named: SimPort, frame: Frame) -> SimPort:
-        """Choose the T0's uplink with the least backlog of those that lead to the frame's next T0; of several the one that has waited
-        longest for its turn [ours]. The frame's uSIDs name its T1 from then on; that of its source, ``named``, if there is no other."""
+        """Choose the T0's uplink with the least backlog towards the frame's next T0; among equals, the one that has waited longest [ours].
+        The frame's uSIDs then name its T1; that of its source, ``named``, if there is no other."""
         uplinks = self._uplinks[switch]
         to = frame.second()
         best: i64 = -1
@@ -272,8 +258,6 @@ class Network(Windows):
         return chosen
 
     def reroute(self, dead_links: Iterable[Link]) -> None:
-        """Note that the network has converged around these links, all that are down: T0s that choose avoid T1s that lost their way to a
-        T0."""
         lost: dict[int, set[int]] = {}
         for link in dead_links:
             if link.kind == "fabric":
@@ -286,7 +270,6 @@ class Network(Windows):
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def _let_go(self, frame: Frame) -> None:
-        """Free the room that the switch kept for a frame."""
         ingress = self.ports[frame.ingress]
         frame.ingress = -1
         if ingress.held.release(frame.size, ingress.pool):
@@ -294,7 +277,6 @@ class Network(Windows):
             self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
-        """Pause the port that sends too much, unless the PAUSE is older than the cable's last fault."""
         if port.far.held.stops and not port.closed and not port.pause.on:
             port.pause.begin(self.time)
             self._tell_paused(port)
@@ -332,7 +314,6 @@ class Network(Windows):
             station.take(port.plane, frame.contents())
 
     def _faulted(self, port: SimPort, frame: Frame) -> bool:
-        """Apply injected faults to a frame that has come over the cable; returns whether it is lost."""
         words, number = self.fault_words, port.number
         at = number * _WORDS
         flags = words[at]
@@ -349,7 +330,6 @@ class Network(Windows):
         return False
 
     def _chance_hits(self, number: int, at: i64) -> bool:
-        """Draw once against a probability whose words (probability, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
         words[at + 2] = count + 1
@@ -368,7 +348,6 @@ class Network(Windows):
         return draw(seed, port.number, count) < int(chance)
 
     def set_path_fault(self, key: bytes, fault: bytes | None) -> None:
-        """Set an entry of the map path_fault, or remove it with None. The draws so far stay those that were made here."""
         if fault is None:
             self.path_faults.pop(key, None)
         else:
@@ -380,11 +359,10 @@ class Network(Windows):
     # --- what faults tell it ---------------------------------------------------------------------------------
 
     def set_switch(self, name: str, state: int) -> None:
-        """Set a switch's state: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
         self._switch_states[self._numbers[name]] = state
 
     def set_link(self, link: Link, up: bool) -> None:
-        """Plug or pull a cable: both directions at once, what was in its queues and on it is lost, hosts see their carrier."""
+        """What was in queues and on the cable is lost in both directions, hosts see their carrier."""
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
@@ -404,12 +382,11 @@ class Network(Windows):
         return [not port.closed for port in self.nics[host]]
 
     def set_rates(self, rates: Iterable[tuple[int, int]]) -> None:
-        """Set rates (port number, bits/s) from the next frame on."""
         for number, rate in rates:
             self.ports[number].set_rate(rate)
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Set other thresholds, or another seed for random marking and for the order of what lands at one time (32 bits)."""
+        """``seed``: 32 bits, for random marking and for the order of what lands at one time."""
         self.fabric, self.reach = fabric, reach_of(fabric)
         self._cut_through = fabric.cut_through
         self._describe_pools(fabric)
@@ -429,7 +406,7 @@ class Network(Windows):
         return self.ports[port].waiting
 
     def figures(self) -> bytes:
-        """Return what was counted here, :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
+        """Returns :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
         out = BytesWriter()
         for port in self.ports:
             for word in port.stats:
@@ -444,5 +421,4 @@ class Network(Windows):
         return out.getvalue()
 
     def rows(self) -> list[Row]:
-        """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`, of a network in one process."""
         return rows(self.fabric, added([self.figures()]))

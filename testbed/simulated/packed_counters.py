@@ -1,6 +1,7 @@
-"""Rows of ports from what a simulated network counted, in one process or in several, whose counts add up.
+"""Rows of ports from what a simulated network counted.
 
-A port's egress is counted where its host or plane is computed, what arrives there where its plane is; in every other process these stay 0.
+A port's egress is counted where its host or plane is computed, what arrives there where its plane is. In every other process these stay 0,
+so that counts add up.
 """
 
 from __future__ import annotations
@@ -21,19 +22,17 @@ _PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
 _POOL = ("pool_bytes", "pool_peak_bytes")
 _POOLED = _WAITING + 1 + len(_PAUSE)
 WIDTH = _POOLED + len(_POOL)
-"""Numbers kept for a port: those of layout.STATS_WORDS and of layout.FLUSHED_WORDS, bytes of data that wait, the pauses
-(testbed.simulated.port), and what all ports of its switch hold of their pool, and have held at most."""
+"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses, and what all ports of its switch hold
+of their pool, now and at most."""
 
 Table = NDArray[np.int64]
 
 
 def added(blocks: Iterable[bytes]) -> Table:
-    """Add up the numbers of all ports, of all processes. ``blocks``: as :meth:`testbed.simulated.network.Network.figures` gives them."""
     return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks)  # type: ignore[return-value]
 
 
 def rows(fabric: Fabric, figures: Table) -> list[Row]:
-    """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`. ``fabric``: with the queues that its ports have."""
     out: list[Row] = []
     table = figures.tolist()
     for link in fabric.links:
@@ -51,5 +50,4 @@ def rows(fabric: Fabric, figures: Table) -> list[Row]:
 
 
 def loads(table: Table, far: NDArray[np.intp]) -> Loads:
-    """Compute loads as :meth:`testbed.world.World.loads`. ``far``: :func:`testbed.dataplane.counters.far_ends`."""
     return port_loads(table[:, :_STATS], far, table[:, _WAITING])

@@ -1,9 +1,8 @@
 """A simulated switch's memory: the pool that its ports share, if they do, and what each ingress port's lossless packets hold (PFC).
 
-The terms are those of SAI, the interface of switch chips: a queue may hold as much as ``alpha`` times what is free of the pool (Choudhury
-and Hahne, 1998: dynamic thresholds). A packet counts as taken when the threshold is computed, so that the pool never overflows: one busy
-queue may hold alpha / (1 + alpha) of it, each of n such queues alpha / (1 + n alpha). Owned by :mod:`testbed.simulated.port` and driven by
-:mod:`testbed.simulated.network`. All sizes bytes.
+The terms are those of SAI, the interface of switch chips: a queue may hold ``alpha`` times what is free of the pool (Choudhury and Hahne,
+1998: dynamic thresholds). A packet counts as taken when the threshold is computed, so that the pool never overflows: one busy queue may
+hold alpha / (1 + alpha) of it, each of n such queues alpha / (1 + n alpha). All sizes bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SHIFT: Final[i64] = 7  # alphas are kept in 128ths: the smallest is one
 
 
 class Pool:
-    """Memory of a switch. ``size`` 0: its ports have buffers of their own, and this counts nothing."""
+    """With ``size`` 0 a switch's ports have buffers of their own, and this counts nothing."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -28,16 +27,14 @@ class Pool:
         self.alpha_lossless: i64 = 0
 
     def describe(self, size: int, fabric: Fabric) -> None:
-        """Set size and alphas; only of an empty switch."""
         self.size = size
         self.alpha, self.alpha_lossless = fabric.pool_alphas
 
     def room(self, length: i64) -> i64:
-        """Return what a queue of lossy data may hold with a packet of ``length`` that comes now."""
+        """What a queue may hold with a packet of ``length`` that comes now."""
         return self.alpha * (self.size - self.used - length) >> _SHIFT
 
     def room_lossless(self, length: i64) -> i64:
-        """Return what lossless packets of one ingress port may hold, as :meth:`room`."""
         return self.alpha_lossless * (self.size - self.used - length) >> _SHIFT
 
     def take(self, length: i64) -> None:
@@ -48,7 +45,7 @@ class Pool:
 
 
 class Held:
-    """What came in by one port of a switch under PFC and waits in the switch, and whether the other end has been told to stop."""
+    """What came in by one port under PFC and waits, and whether the other end has been told to stop."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -66,7 +63,6 @@ class Held:
         self.limit = self.xoff + fabric.pfc_headroom(rate)
 
     def hold(self, length: i64, pool: Pool) -> bool:
-        """Keep room for a packet. Returns False if there is none left."""
         size = self.size + length
         if pool.size:
             if size - self.beyond <= pool.room_lossless(length):
@@ -81,14 +77,12 @@ class Held:
         return True
 
     def must_stop(self, pool: Pool) -> bool:
-        """Say whether the other end is to be paused, and has not been told."""
         if self.stops or (self.beyond == 0 if pool.size else self.size <= self.xoff):
             return False
         self.stops = True
         return True
 
     def release(self, length: i64, pool: Pool) -> bool:
-        """Free the room of a packet, of headroom first. Returns whether the other end is to be told to go on."""
         self.size -= length
         xon = self.xon
         if pool.size:

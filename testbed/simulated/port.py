@@ -1,7 +1,5 @@
-"""One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters.
-
-Owned and driven by :mod:`testbed.simulated.network`. All times ps, all sizes bytes.
-"""
+"""One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters. All
+times ps, all sizes bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ MARKED: Final[i64] = _AT["marked"]
 TRIMMED: Final[i64] = _AT["trimmed"]
 MET_BYTES: Final[i64] = _AT["met_bytes"]
 MET_PACKETS: Final[i64] = _AT["met_packets"]
-"""Places in :attr:`SimPort.stats`; a value kept by class has the data class's place here, and the high class's follows."""
+"""Places in :attr:`SimPort.stats`; of a value kept by class the data class's, before the high class's."""
 
 NIC: Final = 0
 UP: Final = 1
@@ -49,13 +47,13 @@ LAST: Final = 3
 _MASK: Final = (1 << 64) - 1
 WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
-"""Dividends that give, over a rate, the time of a byte on the wire at that rate and at half of it."""
+"""Divided by a rate, these give the time of a byte on the wire at that rate, and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
-"""The high class's share, as in testbed/dataplane/loader.py: its limit is this part of the buffer, at least 4096 bytes."""
+"""The high class's limit is this part of the buffer, at least 4096 bytes, as in testbed/dataplane/loader.py."""
 
 
 def draw(seed: int, number: int, count: int) -> int:
-    """Draw number ``count`` of a port, 32 bits, exactly as the eBPF programs draw it."""
+    """Draw 32 bits exactly as the eBPF programs do."""
     z = ((seed << 32 | number) * 0x9E3779B97F4A7C15 + count * 0xD1342543DE82EF95) & _MASK
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
@@ -67,8 +65,6 @@ def is_high(klass: i64) -> bool:
 
 
 class Pause:
-    """An egress port's data class under PFC: whether it stands still, and how often and how long it has."""
-
     def __init__(self) -> None:
         self.on = False
         self.since: i64 = LONG_AGO
@@ -82,7 +78,6 @@ class Pause:
         self.count += 1
 
     def end(self, now: i64) -> None:
-        """Enter that PAUSE has been taken back, or that the cable is gone."""
         lasted = now - self.since
         self.on = False
         self.total_ps += lasted
@@ -90,14 +85,14 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
-        """Return how many pauses there were, how long all of them, and how long the longest; a pause that lasts included."""
+        """Return the number of pauses, the time of all, and that of the longest, with one that lasts."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
 class SimPort(Event):
-    """One end of a cable. ``stage``: how many switches a frame has met: none at a host's NIC, which only drops at the tail, then those of
-    :data:`UP`, :data:`DOWN` and :data:`LAST`. As an event: its wire is free again."""
+    """``stage`` says how many switches a frame has met: none at a host's NIC, which only drops at the tail, then :data:`UP`, :data:`DOWN`
+    and :data:`LAST`. As an event: its wire is free again."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
         super().__init__()
@@ -141,7 +136,7 @@ class SimPort(Event):
         self.describe(fabric, 0)
 
     def route(self, frame: Frame) -> SimPort | None:
-        """Do what a switch does with a frame that came in: take its own uSID away and return the egress port; None: dropped, counted."""
+        """Take the switch's own uSID away; None: dropped, counted."""
         stats = self.stats
         if self.source and frame.spoofed(self.source):
             stats[SPOOFED] += 1
@@ -160,13 +155,11 @@ class SimPort(Event):
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """Set bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes
-        faster."""
+        """The rate counts from the next frame on. The high class may have half. Only that class has a bucket: a wire never goes faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Take limits and thresholds from ``fabric``, and ``seed`` (32 bits) for marking's draws."""
         self.limit = fabric.port_bytes
         self.limit_high = max(4096, fabric.port_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
@@ -181,7 +174,7 @@ class SimPort(Event):
         self.held.describe(fabric, self.rate)
 
     def offer(self, frame: Frame) -> bool:
-        """Accept a frame, marked or trimmed according to its class and the backlog; False if it was dropped."""
+        """Mark or trim according to class and backlog; False if dropped."""
         stats = self.stats
         if self.closed:
             stats[LINK_DOWN] += 1
@@ -225,7 +218,6 @@ class SimPort(Event):
         return True
 
     def _drawn(self, count: int, waiting: i64) -> bool:
-        """Say whether the draw for a frame marks it, which becomes likelier from one threshold to the other."""
         return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
 
     def _trim(self, frame: Frame) -> bool:
@@ -254,7 +246,6 @@ class SimPort(Event):
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def hold(self, frame: Frame) -> bool:
-        """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. Returns False if there is none left."""
         if not self.held.hold(frame.size, self.pool):
             self.stats[TAIL_PACKETS] += 1
             self.stats[TAIL_BYTES] += frame.size
@@ -268,8 +259,8 @@ class SimPort(Event):
         return self.data.first is not None or self.high.first is not None
 
     def take(self, now: i64) -> i64:
-        """Put the frame whose turn it is on the wire; its time there, or 0 when none may go now. The high class goes first while its bucket
-        is not overdrawn. :meth:`high_at` says when it may go again."""
+        """Put a frame on the wire; returns its time there, or 0 when none may go. The high class goes first while its bucket is not
+        overdrawn; :meth:`high_at` says when it may go again."""
         if self.high.first is not None and self.high_until - now <= self.high_burst:
             frame = self.high.pop()
             length = frame.size
@@ -287,9 +278,9 @@ class SimPort(Event):
         return length * WHOLE // self.rate
 
     def next_order(self) -> i64:
-        """Draw the order of the next frame on the wire among those that land at the same time: a fixed order of ports would make the first
-        of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the
-        draw: where switches cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
+        """Draw the order of the next frame among those that land at the same time. With a fixed order of ports the first would win every
+        race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the draw: where switches
+        cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
         turn = self.turns
         self.turns = turn + 1
         z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF
@@ -298,12 +289,11 @@ class SimPort(Event):
         return LANDING | self.stage << STAGE_AT | (z ^ z >> 15) << PORT_BITS | self.number
 
     def high_at(self) -> i64:
-        """Return when the high class may send again."""
         return self.high_until - self.high_burst
 
     def flush(self, whole: bool) -> list[Frame]:
-        """Lose, and count as lost, all frames that wait: the cable went down. ``whole``: with the one on the wire, which is not yet at the
-        far end in part. Returns those of data that waited."""
+        """Lose and count all frames that wait; returns those of data. ``whole``: with the one on the wire, no part of which is yet at the
+        far end."""
         lost = self.data.frames()
         if self.pool.size > 0:
             for frame in lost:

@@ -1,7 +1,7 @@
 """Ranks as threads in virtual time: a Python program on each simulated host, of which one runs at any moment.
 
-A rank runs until it waits for its agent or lets time pass; then others run, and when all wait, the network goes on. Computing takes no
-virtual time: programs declare theirs (agents.communicator.Communicator.compute).
+A rank runs until it waits or lets time pass; when all wait, the network goes on. Computing takes no virtual time: programs declare theirs
+(agents.communicator.Communicator.compute).
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from testbed.world import PATIENCE, Program
 from topologies.units import MS, S
 
 LOOK_RTTS = 100
-"""The time between two looks, in base RTTs."""
 QUIET = 100 * MS
-"""If nothing happens to any rank for this time, the ranks wait for each other [ours]."""
+"""If nothing happens to any rank for so long, the ranks wait for each other [ours]."""
 
 
 class _Ended(BaseException):
@@ -40,8 +39,6 @@ class _Ended(BaseException):
 
 
 class SimulatedLink:
-    """The link (agents.communicator.Link) of one thread."""
-
     def __init__(self, programs: SimulatedPrograms, rank: int, agent: SimulatedAgent) -> None:
         self.programs, self.rank, self.agent = programs, rank, agent
         self.hosts = programs.hosts
@@ -61,7 +58,6 @@ class SimulatedLink:
         return self.agent.call(request, **args)
 
     def notes(self, timeout: float | None) -> list[Note]:
-        """Wait for news, at most so many seconds."""
         if not self.waiting and timeout != 0:
             network = self.programs.network
             self.wake = NEVER if timeout is None else network.time + math.ceil(timeout * S)
@@ -77,14 +73,12 @@ class SimulatedLink:
         self.programs.pause(self)
 
     def now(self) -> float:
-        """Return the network's time in seconds."""
         return float(self.programs.network.time) / S
 
     def fileno(self) -> int:
         raise AgentError("in virtual time there is no descriptor to wait for: use pause()")
 
     def patience(self, seconds: float) -> float:
-        """Convert seconds of waiting for a machine to the network's."""
         return seconds / PATIENCE
 
     @property
@@ -93,7 +87,7 @@ class SimulatedLink:
 
 
 class SimulatedPrograms:
-    """The ranks of one program. Raises :class:`UserError` if the program is not a Python program, or cannot be read."""
+    """Raises :class:`UserError` unless it is a Python program that can be read."""
 
     def __init__(self, network: Network, agents: Sequence[SimulatedAgent], program: Program, hosts: Sequence[int]) -> None:
         if not program.python:
@@ -118,7 +112,6 @@ class SimulatedPrograms:
     # --- in the ranks' threads -------------------------------------------------------------------------------
 
     def pause(self, link: SimulatedLink) -> None:
-        """Let others run until this rank can go on."""
         self.main.release()
         link.turn.acquire()
         link.wake = NEVER
@@ -149,7 +142,7 @@ class SimulatedPrograms:
         self.main.release()
 
     def print(self, link: SimulatedLink, text: str, end: bool = False) -> None:
-        """Pass on what a rank has printed, at once: it may print without end before it pauses. ``end``: pass on its last line, too."""
+        """Text is passed on at once: a rank may pause within a line. ``end``: with its last line."""
         cutter = self.cutters[link.rank]
         for line in cutter.lines(text) + (cutter.end() if end else []):
             self.on_line(link.rank, line)
@@ -159,7 +152,6 @@ class SimulatedPrograms:
     def run(
         self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
-        """Run all to their ends, as testbed.world.Programs requires."""
         self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
         self.on_line = on_line
         printed, argv, path = sys.stdout, sys.argv, sys.path
@@ -224,7 +216,6 @@ class SimulatedPrograms:
                 other.agent.call("lose", host=self.hosts[link.rank], reason=link.failure or "its program has ended", steps=steps)
 
     def end(self) -> None:
-        """End all threads. Idempotent."""
         self.ending = True
         for link, thread in zip(self.links, self.threads, strict=False):
             if thread.is_alive():
@@ -233,7 +224,7 @@ class SimulatedPrograms:
 
 
 class _Lines(io.TextIOBase):
-    """Standard output while ranks run: passes on whole lines, with the rank that printed them. Others print as before."""
+    """Standard output while ranks run: whole lines, with the rank that printed them. Others print as before."""
 
     def __init__(self, programs: SimulatedPrograms, printed: TextIO) -> None:
         self.programs, self.printed = programs, printed

@@ -1,8 +1,7 @@
 """One simulation in several processes: this one steers, and computes its share of hosts and planes; the others are forked from it.
 
-Every process has the whole network as it was at the fork, and of it computes its own hosts with their NIC ports, and its own planes. All
-advance together (:mod:`testbed.simulated.windows`). Between two advances the others wait for commands: a request to an agent, a change of
-the network that a fault made, a question for counts. Used by testbed.simulated.cluster.
+Every process has the whole network as it was at the fork, and computes its own hosts with their NIC ports, and its own planes. All advance
+together (:mod:`testbed.simulated.windows`). Between two advances the others wait for commands.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ from topologies.clos import Fabric
 from topologies.units import BYTE
 
 END_S = 10.0
-"""The others must end within this time [ours]."""
 
 
 def why_not(fabric: Fabric) -> str:
-    """Say why one process has to simulate this fabric; empty if several can."""
+    """Why one process has to simulate this fabric; empty if several can."""
     if fabric.local_delay_ps == 0:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
@@ -47,8 +45,6 @@ def why_not(fabric: Fabric) -> str:
 
 
 class Job(NamedTuple):
-    """The parameters that hosts need to begin."""
-
     transport: str
     options: Mapping[str, object]
     seed: int
@@ -56,14 +52,11 @@ class Job(NamedTuple):
 
 
 def begin_host(network: Network, number: int, job: Job) -> SimulatedHost:
-    """Make a host. Raises ValueError on bad options."""
     log = job.log_dir / f"{network.fabric.hosts[number]}.jsonl"
     return SimulatedHost(network, network.fabric, number, job.transport, job.options, job.seed, log)
 
 
 class RemoteHost(Steered):
-    """A host that another process computes."""
-
     def __init__(self, crew: Crew, owner: int, number: int) -> None:
         super().__init__(number)
         self.crew, self.owner = crew, owner
@@ -85,7 +78,7 @@ class RemoteHost(Steered):
 
 
 class Crew(Steering):
-    """The other processes of one simulation. ``count`` includes this one. They end with :meth:`end`, or with this process."""
+    """``count`` includes this process, with which the others end."""
 
     def __init__(self, network: Network, count: int) -> None:
         self.network, self.count = network, count
@@ -126,12 +119,11 @@ class Crew(Steering):
         return self.hosts[number]
 
     def change(self, method: str, *args: Any) -> None:
-        """Have the others call this method of the network before anything else happens in them: it was called here."""
+        """The others call this method of the network, which was called here, before anything else."""
         self.changes.append((method, args))
 
     @uninterrupted()
     def ask(self, owner: int, command: str, *args: Any) -> Any:
-        """Have another process do something. Raises what it raised."""
         if self.changes:
             self._flush()
         self._send(owner, command, args)
@@ -139,12 +131,11 @@ class Crew(Steering):
 
     @uninterrupted()
     def ask_all(self, command: str, *args: Any) -> list[Any]:
-        """Have all others do it at the same time. Raises what the first of them raised, after all have answered."""
+        """Raises what the first raised, after all have answered."""
         self.tell_all(command, *args)
         return self._answers()
 
     def tell_all(self, command: str, *args: Any) -> None:
-        """Have all others begin with it; :meth:`finish` must follow."""
         if self.changes:
             self._flush()
         for owner in range(1, self.count):
@@ -168,7 +159,6 @@ class Crew(Steering):
 
     @uninterrupted()
     def end(self) -> None:
-        """End all, with their logs written. Idempotent."""
         if not self.alive:
             return
         try:
@@ -214,7 +204,6 @@ class Crew(Steering):
         return answers
 
     def _answer(self, owner: int) -> Any:
-        """Return the answer to the last command; answers before it are of commands that were given up."""
         answer = error = None  # if it was never asked
         while self.owed[owner - 1]:
             try:
@@ -237,15 +226,15 @@ class Crew(Steering):
 
 
 def nic_bytes(network: Network) -> int:
-    """Compute the most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest.
-    A frame comes with its numbers, and is an Ethernet and an IPv6 header at least."""
+    """The most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest. Each
+    frame comes with its numbers, and has at least an Ethernet and an IPv6 header."""
     fabric = network.fabric
     most = fabric.nic_rate * network.reach // BYTE + fabric.frame_bytes
     return most + HEAD + most * HEAD // OUTER
 
 
 def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[Wire | None]]:
-    """Make every process's wires to all others. ``most``: :func:`nic_bytes`. Memory that is never written costs nothing."""
+    """``most``: :func:`nic_bytes`; memory that is never written costs nothing."""
     count = max(hosts) + 1
     wires: list[list[Wire | None]] = [[None] * count for _ in range(count)]
     for a in range(count):
@@ -259,7 +248,6 @@ def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[
 
 
 def _close_others(wires: Sequence[Sequence[Wire | None]], own: int) -> None:
-    """Close the wires of all processes but one: an end of one that has died then is closed everywhere."""
     for number, row in enumerate(wires):
         for wire in row:
             if number != own and wire is not None:
@@ -270,8 +258,6 @@ def _close_others(wires: Sequence[Sequence[Wire | None]], own: int) -> None:
 
 
 class Share:
-    """One of the other processes."""
-
     def __init__(self, network: Network) -> None:
         self.network = network
         self.hosts: dict[int, SimulatedHost] = {}
@@ -318,7 +304,6 @@ class Share:
         return self.network.figures(), int(self.network.hops)
 
     def notes(self) -> list[tuple[int, Note]]:
-        """Take the notes of all hosts since the last call."""
         taken = [(number, note) for number, host in self.hosts.items() for note in host.notes]
         for number, _ in taken:
             self.hosts[number].notes = []
@@ -352,7 +337,7 @@ def _serve(
 
 
 def _done(method: Callable[..., Any], args: tuple[Any, ...], peers: Peers) -> tuple[Any, Exception | None]:
-    """Call a function; returns its result, and what it raised, as something that can be sent."""
+    """Return the result, and what was raised in a form that can be sent."""
     try:
         return method(*args), None
     except (AgentError, ValueError, UserError) as error:

@@ -3,11 +3,10 @@
 A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees it. What happens in a window at a host or
 in a switch reaches no host in the same window. So all hosts with their NIC ports (the *edge*) act for a window, then all switches (the
 *core*), whose planes meet in hosts only. Each host, and each plane, sees its own events in the order of their times, and those of one time
-in an order that it can compute itself (:class:`testbed.simulated.frame.Event`): same seed, same bytes, whatever process computes which host
-and plane. Whoever steers the network (faults, controller, runner) acts between windows.
+in an order that it can compute itself (:class:`testbed.simulated.frame.Event`). So the same seed gives the same bytes, whatever process
+computes which host and plane. Whoever steers the network (faults, controller, runner) acts between windows.
 
-The base of :class:`testbed.simulated.network.Network`, which knows what happens in an event. Where a window begins and ends is the same in
-all processes of a simulation, since it depends on the next event of any of them.
+Where a window begins and ends is the same in all processes of a simulation, since it depends on the next event of any of them.
 """
 
 from __future__ import annotations
@@ -24,29 +23,24 @@ from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
 
 BEGIN: Final = 0
-"""Time at the start."""
 
 
 def reach_of(fabric: Fabric) -> int:
-    """Compute the longest window, ps: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
+    """What happens in a switch, be it a frame or a pause, reaches a host no sooner."""
     return max(1, min(fabric.local_delay_ps, fabric.pfc_ps) if fabric.pfc else fabric.local_delay_ps)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Windows:
-    """Time in windows. ``time`` is in ps."""
-
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.time: i64 = BEGIN
         self.halted = False
-        """Set it to make :meth:`run` return after the current window, or the current action of whoever steers."""
+        """Set it to make :meth:`run` return after the current window, or the steerer's current action."""
         self.reach: i64 = reach_of(fabric)
-        """The longest window, ps. With 1 an event at a host ends its window, so that whoever steers reacts at once."""
+        """With 1 an event at a host ends its window, so that whoever steers reacts at once."""
         self.peers: Peers | None = None
-        """The other processes that share this simulation; None for one process."""
         self.steering: Steering | None = None
-        """The means by which this process has the others do what it does."""
         self._control = Calendar()  # actions of whoever steers
         self._edge = Calendar()  # what happens at hosts
         self._core = Calendar()  # and in switches
@@ -59,33 +53,28 @@ class Windows:
     # --- what happens in a window ----------------------------------------------------------------------------
 
     def _land(self, frame: Frame) -> None:
-        """Enter that all of a frame is at the far end of a cable."""
         raise NotImplementedError
 
     def _free(self, port: Event) -> None:
-        """Enter that a port's wire is free."""
         raise NotImplementedError
 
     def _cross(self, frame: Frame) -> None:
-        """Enter that a frame has crossed a host's cable, and is in the core."""
         raise NotImplementedError
 
     def _arrive(self, frame: Frame) -> None:
-        """Enter that a frame is at its host."""
         raise NotImplementedError
 
     def _deliver(self, frames: Fifo) -> None:
-        """Take frames that have left their last link to the edge."""
         raise NotImplementedError
 
     # --- time ------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Return virtual time, ps: it stands still while anything is done."""
+        """Virtual time, ps, stands still while anything is done."""
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of whoever steers at a time, or now if that is past. It comes before all else of that time. Hosts have
+        """Schedule ``action(a, b)`` of whoever steers, now if ``when`` is past. It comes before all else of that time. Hosts have
         :meth:`wake`."""
         if self._in_window:
             raise RuntimeError("a host or switch cannot steer the network: its window may be past that time")
@@ -93,11 +82,11 @@ class Windows:
         self._next_order += 1
 
     def wake(self, host: int, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of a host at a time that is not past. It comes after all else that happens to the host then."""
+        """Schedule ``action(a, b)`` of a host, not in the past. It comes after all else that happens to the host then."""
         self._edge.enter(Call(action, a, b), when, WAKE | host)
 
     def run(self, until: int) -> bool:
-        """Process the events up to and including ``until``; False if it was halted before."""
+        """Processes events up to and including ``until``; False if halted before."""
         with uninterrupted():
             return self._run(until)
 
@@ -118,7 +107,6 @@ class Windows:
                 return False
 
     def _steered(self, end: i64) -> bool:
-        """Advance as :meth:`advance`, together with all other processes of this simulation."""
         steering = self.steering
         if steering is None or self.peers is None:
             return self.advance(end)
@@ -134,7 +122,6 @@ class Windows:
         return went
 
     def advance(self, until: int) -> bool:
-        """Pass windows up to and including ``until``, without anything that whoever steers does; False if one halted before."""
         end: i64 = until
         self.halted = False
         peers = self.peers
@@ -171,7 +158,6 @@ class Windows:
         return edge if edge < core else core
 
     def _pass(self, calendar: Calendar, last: i64) -> None:
-        """Process the events of the edge, or of the core, up to and including ``last``."""
         while calendar.first_at() <= last:
             event = calendar.take()
             self.time = event.at

@@ -1,7 +1,7 @@
-"""Builds the verbs library of programs, where it is first asked for or by `make verbs`. Needs gcc and libibverbs' header.
+"""Builds the verbs library of programs, when it is first asked for or by `make verbs`. Needs gcc and libibverbs' header.
 
-The header ``layout.h`` is generated from :mod:`agents.verbs.layout`: every whole number in capitals as ``MRCBED_<NAME>``, the size of every
-structure as ``MRCBED_SIZE_OF_<NAME>``, the places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
+``layout.h`` is generated from :mod:`agents.verbs.layout`: every whole number in capitals as ``MRCBED_<NAME>``, the size of every structure
+as ``MRCBED_SIZE_OF_<NAME>``, the places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ LINKED = (
 
 
 def header() -> str:
-    """Return the text of layout.h."""
     lines = ["/* Generated from agents/verbs/layout.py by testbed/verbs/build.py. */"]
     for name, value in vars(layout).items():
         if name.isupper() and isinstance(value, int):
@@ -47,7 +46,6 @@ def header() -> str:
 
 
 def missing() -> str | None:
-    """Return what the build lacks on this machine, in one line with the fix; None if nothing."""
     if shutil.which("gcc") is None:
         return "the verbs library cannot be built: no gcc: apt install gcc libc6-dev"
     finds = subprocess.run(("gcc", "-E", "-xc", "-", "-o", os.devnull), input=b"#include <infiniband/verbs.h>\n", capture_output=True)
@@ -55,7 +53,6 @@ def missing() -> str | None:
 
 
 def compile_library(to: Path, options: Sequence[str] = ()) -> None:
-    """Compile the library to ``to``; ``options`` are gcc's. Raises :class:`UserError` with gcc's first line."""
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".verbs-") as scratch:
         Path(scratch, "layout.h").write_text(header())
@@ -69,7 +66,7 @@ def compile_library(to: Path, options: Sequence[str] = ()) -> None:
 
 
 def library() -> Path:
-    """Return the library's path; it is built where it is older than its sources. Raises :class:`UserError`."""
+    """Return the library's path, built where it is older than its sources. Raises :class:`UserError`."""
     inputs = [*SOURCES.iterdir(), Path(__file__), Path(layout.__file__)]
     if not BUILT.exists() or BUILT.stat().st_mtime_ns < max(path.stat().st_mtime_ns for path in inputs if path.exists()):
         lacking = missing()

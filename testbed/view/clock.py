@@ -7,11 +7,10 @@ from typing import Any
 from topologies.units import NS
 
 PLACES = 3
-"""Decimal places of a time in ns: to the ps."""
 
 
 def in_ns(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return a table, and those in it, with the value of each key that ends in ``_ps`` in ns, under a name that says so."""
+    """Give each key that ends in ``_ps``, also of inner tables, in ns under a fitting name."""
     made: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict):
@@ -24,5 +23,4 @@ def in_ns(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole_ns(ps: int) -> int:
-    """Return a time of a raw file in ns, as views count."""
     return round(ps / NS)

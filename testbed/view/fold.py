@@ -33,17 +33,14 @@ from topologies.units import NS, S
 Frame = dict[str, Any]
 
 BIN_RTTS = 2
-"""Base RTTs over which losses are counted, as the agents' goodput is."""
+"""Losses are counted over so many base RTTs, as the agents' goodput is."""
 MOST_LINE = 1 << 24
-"""The longest line of a log, in bytes [ours]."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
 
 
 class Fold:
-    """Folds the lines of one run. The header frame is ``run.header()``."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
         self._lines = Lines(run.fabric, len(run.ranks))
@@ -64,7 +61,6 @@ class Fold:
     # --- lines -----------------------------------------------------------------------------------------------
 
     def feed(self, name: str, data: bytes) -> None:
-        """Take more of the log file ``name`` (``h3``, ``runner``, ``ports``)."""
         *lines, rest = (self._partial.pop(name, b"") + data).split(b"\n")
         if rest and len(rest) <= MOST_LINE:
             self._partial[name] = rest
@@ -82,7 +78,6 @@ class Fold:
             heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: float | None = None) -> Iterator[Frame]:
-        """Yield the frames of all lines up to a time of the run (ns); None: of all lines."""
         while self._waiting and (until is None or self._waiting[0][0] <= until):
             when, _, _, entry = heapq.heappop(self._waiting)
             t = when - self.run.t0
@@ -132,14 +127,12 @@ class Fold:
                 yield from self._reroute(t, line)
 
     def close(self) -> Iterator[Frame]:
-        """Yield the frames that are left: the run is over."""
         yield from self.frames()
         yield from self._close_bin(self._bin_end)
 
     # --- paths -----------------------------------------------------------------------------------------------
 
     def _open(self, t: int, line: log.PathChange | log.PlaneChange | log.Evs | log.Reroute) -> Iterator[Frame]:
-        """Open a pair of hosts that the description of the run does not have."""
         if line.peer is None or (pair := (line.host, line.peer)) in self._shown:
             return
         states = self.run.new_pair(*pair)
@@ -167,7 +160,6 @@ class Fold:
         yield from self._show(t, pair, evs, line.cause or "", whole=line.plane)
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
-        """Return what is shown of a path, before it is known whether it is back."""
         own, plane = self._ev[pair][ev], self._plane.get((*pair, ev_fields(ev)[0]), "USED")
         if own == "denied":
             return own
@@ -181,7 +173,6 @@ class Fold:
         return "back" if before in OUT else before
 
     def _show(self, t: int, pair: tuple[int, int], evs: list[int], cause: str, whole: int | None = None) -> Iterator[Frame]:
-        """Make frames for those of the paths whose shown state changes."""
         changed: dict[str, list[int]] = {}
         for ev in evs:
             state = self._state(pair, ev)
@@ -227,7 +218,6 @@ class Fold:
         return ()
 
     def _close_bin(self, t: int) -> Iterator[Frame]:
-        """Close the bin of losses if it is over at ``t``, and make frames of what it counted."""
         if t < self._bin_end:
             return
         of_bin = {"t": self._bin_end - self._bin_ns, "ns": self._bin_ns}
@@ -264,7 +254,6 @@ class Fold:
         }  # fmt: skip
 
     def _program_note(self, line: log.Told) -> Iterator[Frame]:
-        """Make frames of a job's rank that ended a step of its program."""
         if line.note.step is not None and line.host in self.run.ranks:
             phase, step, begin, end, _, wrong = line.note.step
             times = round(begin * (S // NS)), round(end * (S // NS))
@@ -288,7 +277,6 @@ class Fold:
         return [frame]
 
     def _event(self, t: int, line: Line) -> Iterator[Frame]:
-        """Make the frame of what concerns no path: a line of text, if it is worth one."""
         first = line.host == self.run.ranks[0]
         level, more, text = "note", {}, ""
         match line:
@@ -322,8 +310,6 @@ class Fold:
 
 
 class State:
-    """The last frame of every subject: all that holds at a time."""
-
     def __init__(self) -> None:
         self._latest: dict[tuple[Any, ...], Frame] = {}
 
@@ -333,12 +319,10 @@ class State:
             self._latest[subject] = part
 
     def keyframe(self) -> list[Frame]:
-        """Return frames that lead an empty state here, oldest first."""
         return list(self._latest.values())
 
 
 def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
-    """Split a frame by its subjects."""
     kind = frame["f"]
     if kind == "path":
         for ev in frame["evs"]:

@@ -1,7 +1,4 @@
-"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time.
-
-The server of a living view uses it. It only reads: the run does not notice if it is slow.
-"""
+"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time."""
 
 from __future__ import annotations
 
@@ -18,20 +15,17 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_S = 0.3
-"""Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, by
-the reader's clock, the follower waits for none."""
+"""Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, the
+follower waits for none."""
 PORTION = 1 << 20
-"""The bytes of a file that one look reads."""
 
 
 class Follower:
-    """The follower of one run, whose logs are in the folder ``raw``."""
-
     def __init__(self, raw: Path, run: Run) -> None:
         self.raw = raw
         self.run = run
         self.behind = False
-        """Whether a file held more than the last look read: the next look should come at once."""
+        """A file held more than the last look read: look again at once."""
         self.over = False
         self._fold = Fold(run)
         self._offsets: dict[Path, int] = {}
@@ -40,7 +34,6 @@ class Follower:
         self._newest = deque([(self._grew, run.t0)])  # when a look was, and the latest time that a line had then
 
     def look(self) -> Iterator[Frame]:
-        """Return the frames of what was written since the last look."""
         if not self._begun:
             self._begun = True
             yield self.run.header()
@@ -67,8 +60,6 @@ class Follower:
 
 
 class Following:
-    """The runs of a results directory that begin from now on, or have begun and are not over."""
-
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.followers: dict[str, Follower] = {}
@@ -77,7 +68,6 @@ class Following:
         self._over = set(self._paths("run.json"))
 
     def look(self) -> Iterator[tuple[str, Frame]]:
-        """Return (source, frame) of what is new."""
         for path in [*self._paths(BEGUN), *(path for path in self._paths("run.json") if path not in self._over)]:
             with suppress(OSError):
                 written = path.stat().st_mtime_ns

@@ -11,13 +11,11 @@ import json
 from testbed.view.fold import Frame, State
 
 KEPT = 20_000
-"""Lines kept: some minutes of `demo` [ours]."""
 BEHIND = 2_000
-"""An open page that is so many lines behind begins anew; a page that opens reads all that are kept."""
+"""An open page so far behind begins anew; a page that opens reads all lines that are kept."""
 
 
 def line(source: str, frame: Frame) -> str:
-    """Write a frame as pages read it."""
     return json.dumps([source, frame], separators=(",", ":")) + "\n"
 
 
@@ -50,7 +48,6 @@ class History:
         self.first += count
 
     def since(self, place: int) -> tuple[str, int]:
-        """Return the lines that a page reads next which has read up to ``place`` (-1: it opens), and its new place."""
         fresh = place < 0
         if fresh or place < self.first or self.end - place > self.behind:
             begin = "" if fresh else json.dumps(["", {"f": "missed"}]) + "\n"

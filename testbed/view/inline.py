@@ -1,6 +1,6 @@
-"""Makes ``replay.html``: a page with the frames of some runs in it, in one file that needs no network, no server and no root.
+"""Makes ``replay.html``: the frames of some runs in one file that needs no network, no server and no root.
 
-The Content-Security-Policy of the page lets nothing be loaded, and nothing run but the scripts that are in it, by their hash.
+Its Content-Security-Policy lets nothing be loaded, and nothing run but the page's own scripts, by their hash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ LIVE_SCRIPT = "live.js"
 _STATIC = Path(__file__).parent / "static"
 
 Look = Callable[[str], tuple[str, str]]
-"""Type of a function that gives colour and marker of a transport."""
 
 
 def _static(name: str) -> str:
@@ -36,8 +35,7 @@ def _hash(text: str) -> str:
 
 
 def packed(directory: Path, key: str, look: Look | None = None) -> str:
-    """Pack all frames of a run, a line of JSON each, gzipped, in base64; the same files give the same text. Raises
-    :class:`testbed.errors.UserError`."""
+    """The same files give the same text: a line of JSON per frame, gzipped, in base64. Raises :class:`testbed.errors.UserError`."""
     run = read_run(directory, key)
     lines = []
     for frame in read_frames(directory, run):
@@ -48,7 +46,6 @@ def packed(directory: Path, key: str, look: Look | None = None) -> str:
 
 
 def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[str, str]:
-    """Make the page, and its whole Content-Security-Policy."""
     style, script = _static("view.css"), "\n".join(_static(name) for name in scripts)
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{policy}"
     parts = {"csp": policy, "title": html.escape(title), "style": style, "script": script, "data": data}
@@ -56,13 +53,11 @@ def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[s
 
 
 def live_page(name: str) -> tuple[str, str]:
-    """Make the page of a living view, which asks its own server for frames, and its Content-Security-Policy."""
     return _page(f"{name}: live, mrcbed", "", (*SCRIPTS[:-1], LIVE_SCRIPT, SCRIPTS[-1]), "; connect-src 'self'")
 
 
 def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = None, out: Path | None = None) -> Path:
-    """Write the page for runs of a results directory (default: one of each transport) and return its path. Raises
-    :class:`testbed.errors.UserError`."""
+    """By default the page has one run of each transport. Raises :class:`testbed.errors.UserError`."""
     blocks = [
         f'<script type="application/gzip" class="frames" id="frames-{number}">{packed(directory, key, look)}</script>'
         for number, key in enumerate(keys or first_of_each(directory))
@@ -74,6 +69,5 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
 
 
 def _name(directory: Path) -> str:
-    """Return the name of the scenario of a results directory, else that of the directory."""
     path = directory / "manifest.json"
     return (read(path, Manifest).scenario.name if path.is_file() else "") or directory.name

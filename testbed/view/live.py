@@ -17,14 +17,14 @@ from testbed.errors import UserError
 HERE = "127.0.0.1"
 END_S = 3.0
 REQUEST_BUFFER = 1 << 14
-"""The receive buffer of a connection, in bytes [ours]: the kernel's part of a request is read at once, from each of a crowd."""
+"""Receive buffer of a connection, bytes [ours]: the kernel's part of a request is read at once, from each of a crowd."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class LiveView:
-    """The view of the runs in a results directory that are not over. ``name`` is for people. ``looks``: colour and sign of transports.
-    ``user``: whom the server becomes, -1 to stay. ``port``: 0 for a free one. ``control``: pages may command; then :attr:`commands` is the
-    socket on which commands come. Raises :class:`UserError`."""
+    """The view of a directory's runs that are not over. ``name`` is for people. ``looks``: colour and sign of transports. ``user``: whom
+    the server becomes, -1 to stay. ``port``: 0 for a free one. ``control``: pages may command, by the socket :attr:`commands`. Raises
+    :class:`UserError`."""
 
     def __init__(
         self, name: str, directory: Path, looks: Mapping[str, tuple[str, str]], user: int, port: int = 0, control: bool = False,
@@ -62,7 +62,6 @@ class LiveView:
             theirs.close()
 
     def end(self) -> None:
-        """End the server. Idempotent."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:

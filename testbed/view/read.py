@@ -1,7 +1,4 @@
-"""Reads a results directory: which runs it has, and the frames of each.
-
-For replays; testbed.view.follow reads the same files while they grow.
-"""
+"""Reads a results directory: which runs it has, and the frames of each."""
 
 from __future__ import annotations
 
@@ -20,12 +17,11 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 BEGUN = "begun.json"
-"""The file with the part of run.json that is known when a run's time begins; it is there until run.json is."""
+"""The part of run.json that is known when a run's time begins."""
 _PORTION = 1 << 20
 
 
 def run_keys(directory: Path) -> list[str]:
-    """List the complete runs of a results directory, in the order of its summary. Raises :class:`UserError` if it has none."""
     order = [run.run for run in _entries(directory)]
     present = sorted(path.parent.name for path in (directory / "raw").glob("*/run.json"))
     if not present:
@@ -34,7 +30,7 @@ def run_keys(directory: Path) -> list[str]:
 
 
 def first_of_each(directory: Path) -> list[str]:
-    """Choose one run of each transport, all of the first placement, seed and setting that the directory has, to show side by side."""
+    """Returns one run of each transport, all of the first placement, seed and setting."""
     keys = run_keys(directory)
     records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
     alike = {key: (record.placement, record.seed, record.settings) for key, record in records.items()}
@@ -42,7 +38,6 @@ def first_of_each(directory: Path) -> list[str]:
 
 
 def read_run(directory: Path, key: str) -> Run:
-    """Read the description of a run that is complete or goes on. Raises :class:`UserError`."""
     raw = directory / "raw" / key
     names = [name for name in ("run.json", BEGUN) if (raw / name).is_file()]
     if not names:
@@ -70,7 +65,6 @@ def _entries(directory: Path) -> list[Entry]:
 
 
 def read_frames(directory: Path, run: Run) -> Iterator[Frame]:
-    """Read the header and all frames of a run."""
     fold = Fold(run)
     for path in sorted((directory / "raw" / run.key).glob("*.jsonl")):
         with opened(path) as file:

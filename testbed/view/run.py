@@ -1,7 +1,5 @@
-"""The description of a run that a view needs before its first line: fabric, pairs of hosts with their paths, times.
-
-Made by testbed.view.read from a run's files. The page gets it as its first frame. Pure.
-"""
+"""The description of a run that a view needs before its first line, as the page's first frame: fabric, pairs of hosts with their paths,
+times."""
 
 from __future__ import annotations
 
@@ -17,12 +15,11 @@ from topologies.paths import path_evs, path_links
 from topologies.units import NS
 
 FORMAT = 1
-"""Version of the frames; a page refuses others."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``t0`` is when its time begins (ns); frames count from there."""
+    """``t0`` is when the run's time begins (ns); frames count from there."""
 
     key: str
     transport: str
@@ -36,7 +33,7 @@ class Run:
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
-        """Return (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
+        """Maps (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
         pairs: dict[tuple[int, int], dict[int, str]] = {}
         for host, rows in sorted(self.paths.items()):
             for row in rows:
@@ -47,7 +44,7 @@ class Run:
 
     @cached_property
     def queue_pairs(self) -> dict[tuple[int, int], dict[int, int]]:
-        """Return (sender, receiver) -> EV -> queue pairs that have it before the first line."""
+        """Maps (sender, receiver) -> EV -> queue pairs that have it before the first line."""
         counts: dict[tuple[int, int], dict[int, int]] = {}
         for host, rows in self.paths.items():
             for row in rows:
@@ -57,7 +54,6 @@ class Run:
         return counts
 
     def links_of(self, src: int, dst: int, ev: int) -> tuple[str, ...]:
-        """List the cables of a path, from the sender on."""
         path = (src, dst, ev)
         if path not in self._links:
             self._links[path] = tuple(link.name for link in path_links(self.fabric, src, dst, ev))
@@ -65,11 +61,9 @@ class Run:
 
     @cached_property
     def _links(self) -> dict[tuple[int, int, int], tuple[str, ...]]:
-        """Links of the paths that were asked for."""
         return {}
 
     def header(self) -> dict[str, Any]:
-        """Make the first frame."""
         fabric = self.fabric
         return {
             "f": "run", "t": 0, "v": FORMAT, "key": self.key, "transport": self.transport, "kind": self.kind,
@@ -91,15 +85,13 @@ class Run:
         }  # fmt: skip
 
     def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
-        """Describe a pair of hosts with its paths, as frames have it: EV, plane, uplink, state, and the cables by their place in
-        ``links``."""
         numbers = self._numbers
         paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
         return {"src": src, "dst": dst, "evs": paths}
 
     def new_pair(self, src: int, dst: int) -> dict[int, str]:
-        """Return the states of a pair that the description does not have, such as a job's, whose ranks connect later: MRC uses every path,
-        other transports the paths that packets show."""
+        """The description lacks pairs such as a job's, whose ranks connect later: MRC uses every path, other transports the paths that
+        packets show."""
         return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The server of a living view: a process of its own that follows a run's files and gives pages their frames. Started by testbed.view.live.
+"""The server of a living view: a process of its own that follows a run's files and gives pages their frames.
 
-On 127.0.0.1 alone, at a low priority, without root. It takes what it needs of the machine before it serves: a listening socket, and a
+It serves on 127.0.0.1 alone, at a low priority, without root. It takes what it needs of the machine before: a listening socket, and a
 directory that it reads (its working directory, so that it need not be able to reach it). It ends when its starter does, never the other way
-round: nothing waits for it.
+round.
 
 Rules of safety, each tested: the Host header names this address; a token of 128 bits, another one for commands, comes in the address's
 fragment, which browsers do not send, and goes in a header, which no other page can set; a POST has our Origin and is JSON; no other origin
@@ -40,19 +40,16 @@ from testbed.view.history import History
 from testbed.view.inline import live_page
 
 READERS = 8
-"""The most pages that read at once."""
 LOOK_S = 0.1
-"""The time between two looks at the files, s."""
 MOST_COMMAND = 1024
-"""The longest command, in bytes."""
 ANSWER_S = 10.0
 NICE = 19
 
 
 class Place(msgspec.Struct):
-    """The parameters from the starter, as JSON on standard input, which stays open for as long as the server is to run. ``name`` is for
-    people. ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: whom to
-    become; -1 to stay. ``request_s``: the time for a request to come and be answered."""
+    """The starter's words, as JSON on standard input, which stays open for as long as the server is to run. ``name`` is for people.
+    ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, or -1. ``user``: whom to become; -1 to
+    stay. ``request_s``: the time for a request to come and be answered."""
 
     name: str
     socket: int
@@ -73,8 +70,6 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class View:
-    """The application. ``send`` gives a command to the process that carries it out, and returns its answer."""
-
     def __init__(self, place: Place, port: int) -> None:
         self.place = place
         self.send: Callable[[Command], Awaitable[dict[str, Any]]] | None = None
@@ -87,7 +82,6 @@ class View:
         self.over = False
 
     def end(self) -> None:
-        """Let pages' streams end."""
         self.over = True
         self.news.set()
 
@@ -99,7 +93,6 @@ class View:
         return Starlette(routes=routes)
 
     async def follow(self) -> None:
-        """Look at the files, for ever."""
         while True:
             before = self.history.end
             for source, frame in self.following.look():
@@ -114,7 +107,7 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Say why a request is not answered; empty if it is. ``token`` is what it must bring; empty for the page itself, which contains no
+        """Returns None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no
         secret."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
@@ -138,7 +131,6 @@ class View:
         return _Frames(self)
 
     async def lines(self) -> AsyncIterator[str]:
-        """Yield what one page reads."""
         place = -1
         yield json.dumps(["", {"f": "hello", "control": self.send is not None}]) + "\n"
         while not self.over:
@@ -177,7 +169,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 
 class _Frames(StreamingResponse):
-    """A stream of frames for one of :data:`READERS`, counted from the moment of the check to the end of the connection."""
+    """A stream for one of :data:`READERS` pages, counted from the check to the end of the connection."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)
@@ -195,7 +187,7 @@ class _Frames(StreamingResponse):
 
 
 class _Connection(H11Protocol):
-    """A connection that belongs to the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
+    """The connection belongs to the crowd until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
 
     crowd: Crowd[asyncio.Transport]
 
@@ -219,7 +211,7 @@ class _Connection(H11Protocol):
 
 
 class Control:
-    """A socket to the process that has the fabric, for commands: a line of JSON each way, one at a time."""
+    """A socket to the process that has the fabric: a line of JSON each way, one command at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer, self.lock = reader, writer, asyncio.Lock()
@@ -235,7 +227,6 @@ class Control:
 
 
 async def serve(view: View, config: uvicorn.Config, listening: socket.socket) -> None:
-    """Serve until standard input ends."""
     if view.place.control >= 0:
         view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
     later = asyncio.get_running_loop().call_later

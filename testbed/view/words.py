@@ -1,7 +1,4 @@
-"""The sentences that a view shows: why a path changed, and what a fault did. Pure.
-
-States of a path and their causes are those of the logs (docs/how/results.md); the words are docs/reference/glossary.md's.
-"""
+"""The sentences that a view shows: why a path changed, and what a fault did."""
 
 from __future__ import annotations
 
@@ -20,18 +17,15 @@ _VERDICTS = {
     "allowed": "taken off the denylist, must prove itself",
 }
 _SOON_NS = 2_000_000
-"""A fault that began or ended longer ago (network time) is not named as what a change follows [ours]."""
 
 
 def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
-    """Write ``EV 1:2``, or ``plane 0`` where all its EVs changed at once."""
     if whole_planes:
         return "plane " + ", ".join(map(str, sorted(whole_planes)))
     return "EV " + ", ".join("{}:{}".format(*ev_fields(ev)) for ev in sorted(evs))
 
 
 def verdict(state: str, cause: str) -> str:
-    """Say what became of a path, without when."""
     if state == "back":
         return "back in use" + (", probes came back" if cause == "probed" else f" ({cause})" if cause else "")
     if state == "probed":
@@ -48,7 +42,6 @@ def verdict(state: str, cause: str) -> str:
 
 
 def duration(ns: float) -> str:
-    """Write a time of the network as people read it."""
     if abs(ns) < 999.5:
         return f"{ns:.0f} ns"
     if abs(ns) < 9_950:

@@ -1,7 +1,5 @@
-"""Reads captures without Wireshark: classic pcap files, and a row of words and numbers for each packet of MRC.
-
-Called by ``mrcbed results packets`` and by the checks of lesson 5. Opens no socket. Files may be anybody's: nothing in them is trusted.
-"""
+"""Reads captures without Wireshark: classic pcap files, and a row of words and numbers for each packet of MRC. Files may be anybody's:
+nothing in them is trusted."""
 
 from __future__ import annotations
 
@@ -18,16 +16,15 @@ from testbed.errors import UserError
 from topologies.addressing import ev_fields, host_of_inner
 
 NS, US = 0xA1B23C4D, 0xA1B2C3D4
-"""Magic numbers of libpcap's file format: times in ns, in µs (pcap-savefile(5))."""
+"""Magic numbers of pcap files: times in ns, in µs (pcap-savefile(5))."""
 ETHERNET = 1
 LARGEST = 1 << 20
-"""Bytes; a longer record is a damaged file [ours]."""
+"""A record of more bytes is a damaged file [ours]."""
 
 
 @dataclass(frozen=True)
 class Packet:
-    """One packet. ``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet checksum; ``frame`` may be cut
-    short."""
+    """``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet checksum; ``frame`` may be cut short."""
 
     at: int
     frame: bytes
@@ -35,7 +32,6 @@ class Packet:
 
     @property
     def fields(self) -> dict[str, Any] | None:
-        """All fields by name (:func:`agents.mrc.wire.describe`); None if it is not MRC's."""
         try:
             return wire.describe(self.frame)
         except (ValueError, struct.error, IndexError):
@@ -43,7 +39,7 @@ class Packet:
 
 
 def read(path: Path) -> Iterator[Packet]:
-    """The packets of a capture, in its order. Raises :class:`UserError` for what is no pcap file, or a damaged one."""
+    """Raises :class:`UserError` for what is no pcap file, or a damaged one."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO that nobody writes to is empty
         os.set_blocking(file.fileno(), True)
         head = file.read(24)
@@ -62,7 +58,6 @@ def read(path: Path) -> Iterator[Packet]:
 
 
 def row(packet: Packet) -> dict[str, Any]:
-    """Return what a person wants to know of a packet first. Keys with None do not apply."""
     fields = packet.fields
     if fields is None:
         return {"at_ns": packet.at, **dict.fromkeys(("src", "dst", "ev", "psn")), "type": "not MRC", "bytes": packet.length, "notes": ""}
@@ -80,7 +75,6 @@ def row(packet: Packet) -> dict[str, Any]:
 
 
 def notes(fields: Mapping[str, object]) -> Iterator[str]:
-    """Say what is special about a packet."""
     if fields["dscp"] in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
         yield "trimmed"
     if fields["ecn"] == dscp.CE:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "why" / "dependencies.md").read_text(encoding="utf-8")
-PINS = dict(line.split()[0].lower().split("==") for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line)
+PINS = dict(line.split()[0].lower().split("==") for line in (ROOT / "requirements/run.txt").read_text().splitlines() if "==" in line)
 
 
 def test_every_version_on_the_page_is_the_one_pinned() -> None:

@@ -107,7 +107,7 @@ def test_a_package_at_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pins_are_exact() -> None:
     names = [name for name, _ in doctor._pins()]
     assert {"ryu", "eventlet", "mininet"} <= set(names)
-    for file in ROOT.glob("requirements*.txt"):
+    for file in ROOT.glob("requirements/*.txt"):
         for line in file.read_text().splitlines():
             text = line.split("#")[0].strip()
             assert not text or "==" in text, f"{file.name}: {line}"

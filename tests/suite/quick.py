@@ -61,7 +61,7 @@ OTHERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("testbed/dataplane/*", ("tests/emulated/test_dataplane.py", "tests/emulated/test_queue.py")),
     ("tests/fuzz/corpus/*", ("tests/fuzz/test_corpus.py",)),
     ("results/reference/*", ("tests/scenarios/sets/test_reference.py", "tests/docs")),
-    ("requirements*.txt", ("tests/docs/test_dependencies.py",)),
+    ("requirements/*.txt", ("tests/docs/test_dependencies.py",)),
     ("pyproject.toml", ("tests/docs", "tests/wheel")),
     (".github/*", ("tests/docs/test_workflow.py",)),
     ("Makefile", ("tests/docs/test_workflow.py",)),

@@ -20,8 +20,8 @@ from tests.suite import quick
         ("scenarios/smoke.toml", "tests/docs/test_keys.py"),
         ("testbed/view/live.js", "tests/browser/test_live_page.py"),
         ("docs/start/lessons/1-planes.md", "tests/scenarios/lessons/test_lessons.py"),
-        ("requirements.txt", "tests/docs/test_dependencies.py"),
-        ("apt-packages.txt", "tests/docs/test_architecture.py"),  # the last pattern
+        ("requirements/run.txt", "tests/docs/test_dependencies.py"),
+        ("requirements/apt-packages", "tests/docs/test_architecture.py"),  # the last pattern
     ],
 )
 def test_the_nearest_test_comes_first(file: str, first: str) -> None:

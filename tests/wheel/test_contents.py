@@ -65,10 +65,10 @@ def test_what_the_wheel_requires_is_pinned_once(info: Path) -> None:
     extra, _, of_sweep = extras.partition("[sweep]")
     required = dict(line.lower().replace("_", "-").split("==") for line in text.split())
     of_ryu = dict(line.split("==") for line in extra.split())
-    assert dict(line.lower().replace("_", "-").split("==") for line in of_sweep.split()) == pins("requirements-sweep.txt")
-    pinned = pins("requirements.txt")
+    assert dict(line.lower().replace("_", "-").split("==") for line in of_sweep.split()) == pins("requirements/sweep.txt")
+    pinned = pins("requirements/run.txt")
     assert set(of_ryu) == {"ryu", "tinyrpc"}
-    assert required == {name: version for name, version in pinned.items() if name not in of_ryu} | pins("requirements-os-ken.txt")
+    assert required == {name: version for name, version in pinned.items() if name not in of_ryu} | pins("requirements/os-ken.txt")
     assert "librt" in required, "compiled code needs it when it runs"
 
 
@@ -81,7 +81,7 @@ def test_make_install_keeps_ryu(tmp_path: Path) -> None:
 
 def test_a_wheel_is_built_with_the_versions_that_make_install_builds_with() -> None:
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    pinned = pins("requirements.txt") | pins("requirements-build.txt")
+    pinned = pins("requirements/run.txt") | pins("requirements/build.txt")
     for requirement in requires:
         name, version = requirement.lower().replace("_", "-").split("==")
         assert name == "setuptools" or pinned[name] == version, requirement  # Ryu needs an old setuptools

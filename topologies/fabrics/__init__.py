@@ -24,13 +24,12 @@ def named_fabrics() -> tuple[str, ...]:
 
 
 def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
-    """Load a named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`, one clear
-    line."""
+    """A file is looked for in the folder ``beside`` first. Raises :class:`FabricError`."""
     return fabric_of(read_fabric_file(name_or_file, beside))
 
 
 def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, object]:
-    """Read what :func:`load_fabric` uses, before anything but its ``format`` is checked. Raises :class:`FabricError`."""
+    """Checks nothing but ``format``. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
@@ -45,7 +44,6 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
 
 
 def fabric_of(data: dict[str, object]) -> Fabric:
-    """The fabric that a file's table describes. Raises :class:`FabricError`."""
     dilation_of(data)
     data = {key: value for key, value in data.items() if key != "dilation"}
     for key, kind in WRITTEN.items():
@@ -59,23 +57,17 @@ def fabric_of(data: dict[str, object]) -> Fabric:
 
 
 def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
-    """How many times slower than the network machines run a fabric, unless something else is asked for: its file's ``dilation``.
-
-    Raises :class:`FabricError`.
-    """
+    """How many times slower than the network machines run a fabric. Raises :class:`FabricError`."""
     return dilation_of(read_fabric_file(name_or_file, beside))
 
 
 class FabricFile(Struct):
-    """Keys of a fabric file that are not the network's."""
-
     dilation: Annotated[
         float, Meta(ge=1.0, le=MAX_DILATION), Doc("how many times slower than the network machines run it", example="12500")
     ] = DILATION
 
 
 def dilation_of(data: dict[str, object]) -> float:
-    """The dilation of a file's table. Raises :class:`FabricError`."""
     try:
         return convert({key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile).dilation
     except Refused as error:
@@ -85,4 +77,3 @@ def dilation_of(data: dict[str, object]) -> float:
 WRITTEN: dict[str, type[Rate] | type[Duration]] = {
     "nic_rate": Rate, "fabric_rate": Rate, "delay": Duration, "hop_delay": Duration, "long_haul_rate": Rate, "long_haul_delay": Duration,
 }  # fmt: skip
-"""Keys of a fabric file that people write with a unit."""

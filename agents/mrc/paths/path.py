@@ -1,7 +1,6 @@
-"""One path of a queue pair: an EV with its state, timing and counters, and the probing that brings it back after a loss. Sans-IO.
+"""One path of a queue pair: an EV with its state, timing and counters, and the probing that brings it back. Sans-IO.
 
-Owned by its :class:`PathSet`, which alone gives verdicts and decides which paths carry data. The sender reports the fate of packets through
-the methods under *packets*; no code outside this package writes an attribute.
+Its :class:`PathSet` owns it. No code outside this package writes an attribute.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ if TYPE_CHECKING:
     from agents.mrc.sender.sent_packets import SentPacket
 
 MAX_PROOF: Final = 32
-"""The most clean answers in a row that a flapping path has to give [ours]."""
+"""Most clean answers that a flapping path has to give [ours]."""
 
 
 def jittered(gap: int, rng: Random) -> int:
-    """Change a gap between probes, ps, by up to a quarter at random [ours], so that senders that lost a path together do not probe in
-    step."""
+    """Change a gap by up to a quarter at random [ours], so that senders do not probe in step."""
     return int(gap * (0.75 + 0.5 * rng.random()))
 
 
 def drop(queue: list[SentPacket], count: i64) -> None:
-    """Remove ``count`` packets from the front of a list: the compiler needs no call for a list, and it stays short."""
+    """Lists stay short, and compiled code needs no call for them."""
     if count == 1:
         queue.pop(0)
     elif count:
@@ -36,7 +34,6 @@ def drop(queue: list[SentPacket], count: i64) -> None:
 
 
 def take_before(queue: list[SentPacket], seq: i64, packets: list[SentPacket]) -> None:
-    """Move what left before transmission ``seq`` and is in flight from the front of a queue to ``packets``."""
     n: i64 = len(queue)
     k: i64 = 0
     while k < n:
@@ -50,8 +47,6 @@ def take_before(queue: list[SentPacket], seq: i64, packets: list[SentPacket]) ->
 
 
 class Path:
-    """One path. ``index``: its place among the queue pair's paths. ``need``: clean probe answers in a row that bring it back."""
-
     def __init__(self, index: int, ev: int, plane: int, need: int) -> None:
         self.index = index
         self.ev = ev
@@ -90,7 +85,6 @@ class Path:
     # --- packets ---------------------------------------------------------------------------------------------
 
     def sent(self, now: int, packet: SentPacket, longest_gap: int) -> None:
-        """Enter that a packet leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ps."""
         if self.last_data_ps != LONG_AGO:
             self.gap_ps = min(now - self.last_data_ps, longest_gap)
         self.last_data_ps = now
@@ -101,15 +95,12 @@ class Path:
         (self.urgent if packet.urgent else self.outstanding).append(packet)
 
     def landed(self) -> None:
-        """Count a packet as no longer in flight: it arrived, was lost, or was trimmed."""
         self.flying -= 1
 
     def grounded(self) -> None:
-        """Count no packet as in flight any more: the queue pair has failed."""
         self.flying = 0
 
     def refresh_oldest(self) -> None:
-        """Drop what is no longer in flight from the front of the queue."""
         q = self.outstanding
         n: i64 = len(q)
         k: i64 = 0
@@ -125,8 +116,7 @@ class Path:
                 self.oldest_ps = q[0].sent_ps
 
     def overtaken(self) -> list[SentPacket]:
-        """Take from the queues the packets in flight that left before one of their class that has arrived: in a class a path is one
-        FIFO."""
+        """In a class a path is one FIFO, so these packets are late."""
         packets: list[SentPacket] = []
         take_before(self.outstanding, self.seq_high, packets)
         if self.urgent:
@@ -134,39 +124,32 @@ class Path:
         return packets
 
     def arrived(self, seq: int) -> bool:
-        """Enter that transmission ``seq``, a packet or a probe, is known to have arrived; returns True if none sent later was known
-        before."""
+        """Returns True if no transmission later than ``seq`` is known to have arrived."""
         if seq <= self.seq_high:
             return False
         self.seq_high = seq
         return True
 
     def arrived_urgent(self, seq: int) -> bool:
-        """Enter the arrival of a transmission that overtakes others, as :meth:`arrived`."""
         if seq <= self.urgent_high:
             return False
         self.urgent_high = seq
         return True
 
     def urgent_first(self) -> bool:
-        """Say whether the packet that has been in flight longest is one that overtakes others."""
         return len(self.urgent) > 0 and self.urgent[0].in_flight and self.urgent[0].sent_ps == self.oldest_ps
 
     def delivered(self) -> None:
-        """Forget a loss before: the newest packet known of has arrived."""
         self.lost_before = False
 
     def doubt(self) -> None:
-        """Enter a loss that a NACK may yet explain: no data until :meth:`settle`."""
         self.doubts += 1
 
     def settle(self) -> None:
-        """Enter that one such loss has been explained or has become a verdict."""
         self.doubts -= 1
 
     def on_hold(self, now: int, limit: int) -> bool:
-        """Say whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
-        oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets."""
+        """Say whether the path gets no new data for the moment [ours]. ``limit``: the age from which a packet is overdue."""
         return self.doubts > 0 or now - self.oldest_ps > limit + self.gap_ps
 
     # --- verdicts and proof: PathSet's to call ---------------------------------------------------------------
@@ -175,13 +158,12 @@ class Path:
         self.state = next_state(self.state, event)
 
     def condemned(self, now: int) -> None:
-        """Enter that a verdict of loss stands; it breaks the row of clean answers."""
         self.standing += 1
         self.lost_ps = now
         self.clean = 0
 
     def flapped(self, now: int, forgive: int) -> None:
-        """Count a flap: twice as many clean answers are needed. After ``forgive`` ps without a flap the count begins anew."""
+        """The count begins anew after ``forgive`` ps without a flap."""
         self.undone = False
         if self.flaps and now - self.proven_ps > forgive:
             self.flaps = 0
@@ -192,20 +174,17 @@ class Path:
         self.flaps = max(0, self.flaps - 1)
 
     def probing(self, gap: int) -> None:
-        """Begin probing anew; ``gap``: ps before the first probe."""
         self.probe_gap = gap
         self.clean = 0
         self.probe_pending = False
 
     def probed(self, cap: int) -> None:
-        """Enter that a probe left; the one before it, if unanswered, breaks the row of clean answers."""
         if self.probe_pending:
             self.clean = 0
             self.probe_gap = min(2 * self.probe_gap, cap)
         self.probe_pending = True
 
     def readmitted(self) -> None:
-        """Enter that it carries data again, or may do so: no verdict stands, no probe is due."""
         self.probe_at = NEVER
         self.probe_pending = False
         self.standing = 0

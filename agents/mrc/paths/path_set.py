@@ -1,9 +1,8 @@
 """Manages the paths of one QP: which are in use, which are backups, and which is next.
 
-Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over the active
-paths, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and a path's turns stay
-a lap apart (shuffling all of it each time queued more: 93 % against 95 % of line rate in a permutation at full load). Knows nothing of
-packets: the sender reports what became of them. Owns its paths: only this module and path.py write to one.
+Planes rotate strictly, so that they stay equally loaded (paper). Inside a plane the active paths form a shuffled lap, in which one pair of
+neighbours changes places each time round [ours]: no two senders stay in step for long. Shuffling the whole lap queued more: 93 % against 95
+% of line rate in a permutation at full load.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from agents.transport import NEVER, Event, PathRow, known_ps
 
 
 class PathSet:
-    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane, in ascending order. ``in_order``: the first of each
-    plane are in use to begin with, and the others are backups; else they are drawn. ``first``: where only some planes carry data, the first
-    of them."""
+    """``evs`` are grouped by plane, ascending. ``in_order``: the first of each plane are in use at first, not drawn ones. ``first``: the
+    first plane in use."""
 
     def __init__(
         self, config: Config, peer: int, evs: list[int], rng: Random, log: list[Event], qpn: int = 0,
@@ -88,23 +86,18 @@ class PathSet:
     # --- what the sender reports -----------------------------------------------------------------------------
 
     def share_window(self, window: int, packet: int) -> None:
-        """Divide the window equally among the planes that carry data. ``packet``: size of a full one. Both in bytes."""
         self.plane_share = -(-window // (packet * max(1, self.live_planes)))
 
     def note_window(self, window: int) -> None:
-        """Note the window at the last loss of a packet, bytes, for the log."""
         self.window = window
 
     def measured(self, srtt: int, limits: list[int]) -> None:
-        """Take the smoothed RTT, and from what age on a packet of each plane is overdue, ps."""
         self.srtt = srtt
         self.rtt_limit = limits
 
     # --- which carry data ------------------------------------------------------------------------------------
 
     def floor(self) -> int:
-        """Return the fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open
-        planes."""
         if self.config.ev_min_active:
             return self.config.ev_min_active
         count = 0
@@ -114,7 +107,6 @@ class PathSet:
         return max(1, count // 4)
 
     def has_turn(self, plane: int) -> bool:
-        """Say whether a weighted plane may send: each time round it gains its weight, and a packet costs that of the heaviest plane."""
         if self.credit[plane] < self.heaviest:
             self.credit[plane] += self.weight[plane]
         return self.credit[plane] >= self.heaviest
@@ -125,10 +117,10 @@ class PathSet:
     def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
         """Return the plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
 
-        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one path; if all are
-        SKIP, the one just restored is used (guidance of the specification). Held paths are passed over, and so are paths that have their
-        share of the plane's packets in flight: the path is slow, or dead and not known to be. ``full`` is set if nothing but that stands in
-        the way: planes stay equally loaded, so the others wait for this one until it is held [ours].
+        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one. One packet restores at most one path; if all are
+        SKIP, it uses the one just restored (guidance of the specification). Held paths, and paths with their share of the plane's packets
+        in flight, are passed over. If only such are left, ``full`` is set: planes stay equally loaded, so the others wait for this one
+        until it is held [ours].
         """
         self.full = False
         lap = self.active[plane]
@@ -176,14 +168,11 @@ class PathSet:
         return None
 
     def _next_blindly(self, lap: list[Path]) -> Path | None:
-        """Return the next path of the lap, whose order is drawn anew each time: as switches spray that do not know the network beyond
-        them."""
         return lap[int(self.rng.random() * len(lap))] if lap else None
 
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def marked(self, path: Path) -> None:
-        """Enter that the receiver saw an ECN mark on this path, or that a switch trimmed a packet there."""
         if self.config.skip and not self.config.blind:
             path.meet(MARKED)
             path.marks += 1
@@ -191,15 +180,13 @@ class PathSet:
                 self._swap(path)
 
     def unmarked(self, now: int, path: Path) -> None:
-        """Enter that the receiver saw a packet on this path without a mark."""
         path.marks = 0
         if self.recyclers:
             self.recyclers[path.plane].came_through(now, path)
 
     def lost(self, now: int, path: Path, sent: int, srtt: int, cause: str) -> None:
-        """Enter that a packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor. A
-        backup path of the same plane replaces it; without one, the plane's others share its load. What was sent before probes brought the
-        path back says nothing about it any more."""
+        """Take the path out of use, unless fewer than the floor would be left. A packet sent before probes brought the path back counts no
+        more."""
         path.losses += 1
         if self.recyclers:
             self.recyclers[path.plane].lost(now)
@@ -226,8 +213,7 @@ class PathSet:
         self._start_probing(now, path, srtt)
 
     def undo(self, now: int, path: Path) -> None:
-        """Take back a wrong verdict: unless other verdicts on the path stand, giving it up was wrong, too, and the flap is forgotten. What
-        arrived late was sent before the verdict and may have been the last to get through, so the path is probed at once and one answer is
+        """Take back a wrong verdict. The late packet may have been the last to get through, so the path is probed at once; one answer is
         enough [ours]."""
         if path.standing > 0:
             path.standing -= 1
@@ -240,21 +226,18 @@ class PathSet:
             self.next_probe = now
 
     def suspected(self, now: int, path: Path, srtt: int, need: int) -> None:
-        """Take the path out of use: its whole plane seems dead. It returns after ``need`` clean answers."""
         if path.state in (GOOD, SKIP):
             self._give_up(now, path, LOST, "suspect plane")
             path.need = need
             self._start_probing(now, path, srtt)
 
     def hinted(self, now: int, path: Path, srtt: int) -> None:
-        """Count a hint that a link of the path is down as a loss."""
         if path.state in (GOOD, SKIP) and not self.config.blind:
             self._give_up(now, path, LOST, "hint")
             path.flapped(now, self.forgive)
             self._start_probing(now, path, srtt)
 
     def _give_up(self, now: int, path: Path, event: int, cause: str) -> None:
-        """Take a path out of use, whether active or backup, by an event."""
         path.spared = False
         self._meet(now, path, event, cause)
         if path.in_use:
@@ -265,8 +248,6 @@ class PathSet:
             self._count()
 
     def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
-        """Take back verdicts, since losses on a plane at or after ``since`` have another explanation: paths given up since then return as
-        if nothing had happened."""
         for path in self.all:
             if path.plane == plane and path.state == ASSUMED_BAD and path.given_up_ps >= since:
                 path.unflapped()
@@ -274,26 +255,22 @@ class PathSet:
                 self._readmit(now, path, cause)
 
     def probe_soon(self, now: int, path: Path) -> None:
-        """Probe soon: there is reason to believe that the path works again."""
         if path.probe_at != NEVER:
             path.probe_gap = self.config.base_rtt
             path.probe_at = now
             self.next_probe = now
 
     def deny(self, now: int, path: Path) -> None:
-        """Forbid the path, as an operator wants."""
         if path.state != DENIED:
             self._give_up(now, path, DENY, "denied")
             path.probe_at = NEVER
 
     def allow(self, now: int, path: Path, srtt: int) -> None:
-        """End the operator's denial; the path proves itself before use."""
         if path.state == DENIED:
             self._meet(now, path, ALLOW, "allowed")
             self._start_probing(now, path, srtt)
 
     def _meet(self, now: int, path: Path, event: int, cause: str) -> None:
-        """Change a path's state according to the table, and log it."""
         old = path.state
         path.meet(event)
         self.log.append(
@@ -320,12 +297,10 @@ class PathSet:
         self._recount(plane)
 
     def _promote(self, plane: int) -> None:
-        """Let a backup path take the place of one that left."""
         if self.backup[plane] and len(self.active[plane]) < self.wanted[plane]:
             self._enter(self.backup[plane].pop(0))
 
     def _swap(self, path: Path) -> None:
-        """Replace a path that is congested again and again by the backup that has rested longest, in the same place of the lap."""
         plane = path.plane
         successor = self.backup[plane].pop(0)
         self.active[plane][self.active[plane].index(path)] = successor
@@ -340,7 +315,6 @@ class PathSet:
         self._recount(path.plane)
 
     def _recount(self, plane: int) -> None:
-        """Count anew: the plane's lap, or whether it is open, has changed."""
         self.usable[plane] = len(self.active[plane])
         self._count()
 
@@ -365,7 +339,6 @@ class PathSet:
             self._count()
 
     def set_open(self, now: int, plane: int, opened: bool) -> None:
-        """Allow or forbid a plane to carry data. If only some planes are in use, another one takes over."""
         self.open[plane] = opened
         self._recount(plane)
         if self.few and not opened and self.wanted[plane]:
@@ -391,7 +364,6 @@ class PathSet:
             self.next_probe = path.probe_at
 
     def due_probe(self, now: int) -> Path | None:
-        """Return a path whose Reliability Probe is due. Call when ``next_probe`` has come; a plane whose port is down waits."""
         due: Path | None = None
         soonest = NEVER
         for path in self.all:
@@ -412,8 +384,8 @@ class PathSet:
         self._schedule(now, path, max(path.probe_gap, 2 * self.srtt))
 
     def probe_answered(self, now: int, path: Path, sent: int, srtt: int) -> None:
-        """Take the answer to a probe sent at ``sent``. The first of an otherwise empty plane readmits at once, unless the path is one that
-        comes and goes: a plane that loses at random would be in use nearly all the time."""
+        """The first answer of an otherwise empty plane readmits the path, unless it comes and goes: a plane that loses at random would be
+        in use nearly always."""
         if sent < path.lost_ps:
             return  # it left before the loss was known, maybe before the path died: a loss outranks it
         path.probe_pending = False
@@ -441,7 +413,6 @@ class PathSet:
             self._schedule(now, path, gap)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
-        """Let a path that is proved replace one that only the floor kept in use."""
         for path in self.all:
             if path.spared:
                 # As if lost now; the floor decides anew.
@@ -451,7 +422,6 @@ class PathSet:
                 return
 
     def rows(self) -> list[PathRow]:
-        """Return one row per EV, for people."""
         return [
             {"peer": self.peer, "ev": path.ev, "plane": path.plane, "uplink": path.ev & 0xFFFF,
              "state": STATE_NAMES[path.state], "active": path.in_use, "in_flight": len(path.outstanding),

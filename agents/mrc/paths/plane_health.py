@@ -1,7 +1,6 @@
-"""Decides which planes one QP may use: the ports at both ends, hold-down, and the probe that opens a plane again. Sans-IO; owned by the QP.
+"""Decides which planes one QP may use: the ports at both ends, hold-down, and the probe that opens a plane again. Sans-IO.
 
-The table is ``plane_state.py``; times are [ours]: hold-down 2 srtt, doubled with each flap; probes until one is answered, with doubling
-gaps.
+Times are [ours]: hold-down 2 srtt, doubled with each flap; then probes with doubling gaps.
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING
 from agents.transport import LONG_AGO, NEVER, Event
 
 HOLD: Final = 2
-"""Hold-down before the first probe, in srtt."""
 MOST_DOUBLINGS: Final = 6
 
 
 class PlaneHealth:
-    """Opens and closes the planes of ``paths``. A plane whose port is down when the QP connects begins DOWN."""
+    """A plane whose port is down when the QP connects begins DOWN."""
 
     def __init__(self, config: Config, peer: int, paths: PathSet, rng: Random, log: list[Event]) -> None:
         n = paths.planes
@@ -39,7 +37,7 @@ class PlaneHealth:
         self.next_at = NEVER
 
     def set_ports(self, now: int, plane: int, own: bool, peers: bool, srtt: int) -> bool:
-        """Set the state of the ports at both ends; returns True if this closed the plane."""
+        """Returns True if this closed the plane."""
         self.peer_up[plane] = peers
         old = self.state[plane]
         if not (own and peers):
@@ -60,7 +58,6 @@ class PlaneHealth:
         return False
 
     def _hurry(self, now: int) -> None:
-        """Shorten all hold-downs: no plane carries data."""
         if USED in self.state:
             return
         for p in range(len(self.state)):
@@ -85,7 +82,6 @@ class PlaneHealth:
         self.next_at = min(self.probe_at)
 
     def due_probe(self, now: int) -> Path | None:
-        """Return the path on which a plane's probe is due, each time another one. To be sent at once."""
         for p in range(len(self.probe_at)):
             if self.probe_at[p] <= now:
                 self.probe_at[p] = now + jittered(self.gap[p], self.rng)
@@ -97,7 +93,6 @@ class PlaneHealth:
         return None
 
     def answered(self, now: int, plane: int, sent: int) -> bool:
-        """Take the answer to a probe sent at ``sent``, which came by this plane; returns True if that opened it."""
         if self.state[plane] != PROVING or sent < self.since_ps[plane]:
             return False
         self._to(now, plane, next_state(PROVING, ANSWERED), "probed")

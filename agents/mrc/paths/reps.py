@@ -1,7 +1,7 @@
-"""Recycled entropies: the EV of a packet that came through unmarked is used again, others are drawn at random. Sans-IO.
+"""Recycles entropies: the EV of a packet that came through unmarked is used again, others are drawn at random. Sans-IO.
 
-REPS (Bonato et al., "Recycled Entropy Packet Spraying", arXiv 2407.21625, algorithm 1), one of a UET sender's ways to spray: for the
-baseline that has MRC's packets and NSCC, and neither named paths nor verdicts on them. Used by PathSet, one object per plane.
+This is REPS (Bonato et al., "Recycled Entropy Packet Spraying", arXiv 2407.21625, algorithm 1), for the baseline with MRC's packets and
+NSCC but neither named paths nor verdicts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from agents.mrc.paths.path import Path
 from agents.transport import LONG_AGO
 
 BUFFER: Final = 8
-"""The most EVs that are kept (section 3.1)."""
+"""Most EVs that are kept (section 3.1)."""
 FREEZING_RTTS: Final = 10
-"""Only kept EVs are used for so many base RTTs after a loss [ours: the paper has 100 us on a network of 8 us or so]."""
+"""Only kept EVs are used for so many base RTTs after a loss [ours: the paper has 100 us, with about 8 us]."""
 
 
 class Recycler:
-    """The recycled EVs of one plane. ``paths`` are those of the plane. ``explore``: packets at random EVs before any is recycled: a
-    BDP's."""
+    """``explore``: packets at random EVs before any is recycled, a BDP's."""
 
     def __init__(self, paths: list[Path], explore: int, freezing_ps: int, rng: Random) -> None:
         self.paths = paths
@@ -32,7 +31,6 @@ class Recycler:
         self.frozen_until = LONG_AGO
 
     def came_through(self, now: int, path: Path) -> None:
-        """Enter that a packet on the path arrived unmarked."""
         self.kept.append(path)
         if len(self.kept) > BUFFER:
             self.kept.pop(0)
@@ -42,12 +40,10 @@ class Recycler:
             self.exploring = self.explore
 
     def lost(self, now: int) -> None:
-        """Enter that a packet was lost: for a while only what came through is used."""
         if self.frozen_until == LONG_AGO and self.exploring == 0:
             self.frozen_until = now + self.freezing_ps
 
     def next(self) -> Path | None:
-        """Return the path of the next packet; None if there is none."""
         if not self.paths:
             return None
         frozen = self.frozen_until != LONG_AGO

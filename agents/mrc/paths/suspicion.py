@@ -1,14 +1,14 @@
-"""Blames the path, the plane, or the endpoint: looks at verdicts of loss together; one per QP, asked by the requester. Sans-IO.
+"""Blames the path, the plane, or the endpoint: it looks at verdicts of loss together. One per QP. Sans-IO.
 
-Theory of operation [ours]. One dead link or T1 kills one EV of a plane, or some; a dead or silent T0 kills a plane's all at once. Finding
-that out EV by EV would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in
-use (or its only one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are out
-of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves, two the next time, and so
-on. What the plane swallowed is no sign of congestion: the window gets it back.
+Theory of operation [ours]. One dead link or T1 kills some EVs of a plane; a dead or silent T0 kills all of them. To find that out EV by EV
+would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in use (or its only
+one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are out of use at once
+and probed. One clean answer brings back those that were not guilty themselves, two the next time, and so on. What the plane swallowed is no
+sign of congestion: the window gets it back.
 
-When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get through.
-Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts stand one by
-one. The last plane is never suspected; none is where planes are loaded strictly alike.
+When more than half of the planes qualify at once, the peer slept, or the acknowledgements do not get through. Then no EV is demoted, the
+verdicts of that RTT are void, and the retransmission timer decides. This happens once; if the losses go on, verdicts stand. The last plane
+is never suspected; none is where planes are loaded strictly alike.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ PATIENCE: Final = 8
 
 
 class Suspicion:
-    """Recent losses by plane."""
-
     def __init__(self, config: Config, peer: int, paths: PathSet, log: list[Event]) -> None:
         self.config = config
         self.peer = peer
@@ -43,17 +41,14 @@ class Suspicion:
         self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
 
     def arrived(self, plane: int, sent: int) -> None:
-        """Enter that a packet that was sent at ``sent`` by this plane is known to have arrived."""
         if sent > self.acked_ps[plane]:
             self.acked_ps[plane] = sent
 
     def excused(self, plane: int, sent: int) -> bool:
-        """Say whether the loss of a packet sent at ``sent`` is neither its path's fault nor a sign of congestion."""
         return sent < self.void_before[plane]
 
     def lost(self, now: int, path: Path, sent: int, size: int, srtt: int) -> int:
-        """Enter that a packet was lost, its path judged and the window cut by ``size`` bytes. Returns what to give back to the window:
-        losses that a dead plane, or the endpoint, explains."""
+        """Returns the bytes to give back to the window: losses that a dead plane, or the endpoint, explains."""
         paths = self.paths
         plane = path.plane
         for p in range(paths.planes):

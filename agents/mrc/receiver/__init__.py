@@ -1,1 +1,1 @@
-"""One queue pair's receiving side: placing packets, acknowledging them, and advising the sender's congestion control."""
+"""One queue pair's receiving side: places packets, acknowledges them, and advises the sender's congestion control."""

@@ -1,13 +1,10 @@
-"""Advises senders what a receiving host wants them to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by
-its responders.
+"""Advises senders what to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by a host's responders.
 
-A queue pair's receive window may be dynamic, too, and told in SACKs (second MRC paper, section II-B, as told by others): the memory for
-bitmaps that a NIC has is then shared by those that send to it [ours].
+A receive window may be dynamic, too (second MRC paper, section II-B, as told by others): a NIC's memory for bitmaps is then shared [ours].
 
-MRC carries the two fields; when a receiver sets them is [ours]. With ECN off on the last hop nothing else tells senders, before packets are
-trimmed, that there are too many of them. So while the last hop trims, every QP that brings at least its fair share is asked for less: a
-decrease in proportion to its rate, which with everybody's equal increase makes the shares converge. Who has less than that is spared. That
-a penalty asks for a decrease in proportion to what arrives is one of three readings of the field (docs/why/congestion.md).
+When a receiver sets the two fields is [ours]. With ECN off on the last hop nothing else tells senders, before packets are trimmed, that
+there are too many of them. So while the last hop trims, every QP that brings at least its fair share is asked for a decrease in proportion
+to its rate. With everybody's equal increase the shares converge. This is one of three readings of a penalty (docs/why/congestion.md).
 """
 
 from __future__ import annotations
@@ -18,16 +15,12 @@ from agents.mrc.config import Config
 from agents.transport import LONG_AGO
 
 RESTORE: Final = 0x80
-"""The bit restore_cwnd, beside the seven bits of the penalty."""
 PERIOD: Final = 4
-"""Shares are computed anew every so many base RTTs."""
 QUIET: Final = 2
 """A QP that brought nothing for so many base RTTs does not count as sending."""
 
 
 class Inflow:
-    """The inflow of one QP to this host."""
-
     def __init__(self) -> None:
         self.bytes = 0  # all bytes received, in the units of rcvd_bytes
         self.before = 0  # of them, at the last look
@@ -37,8 +30,6 @@ class Inflow:
 
 
 class Advice:
-    """The advice of one endpoint, which knows all of its inflows."""
-
     def __init__(self, config: Config) -> None:
         self.config = config
         self.inflows: list[Inflow] = []
@@ -53,7 +44,6 @@ class Advice:
         self.inflows.remove(inflow)
 
     def trimmed_on_last_hop(self, now: int, flow: Inflow) -> None:
-        """Enter that a packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""
         if self.config.receiver_penalty == 0:
             return
         if now >= self.look_at:
@@ -71,8 +61,7 @@ class Advice:
             flow.penalty_until = now + self.config.base_rtt
 
     def window(self, now: int, most: int) -> int:
-        """Return the PSNs of a queue pair's receive window: ``most``, or its part of ``mpr_pool`` among those that have brought something
-        lately; a multiple of 128, as the field counts [ours]."""
+        """A share of ``mpr_pool`` goes to each QP that has brought something lately; a multiple of 128 PSNs, as the field counts [ours]."""
         pool = self.config.mpr_pool
         if not pool:
             return most
@@ -81,7 +70,7 @@ class Advice:
         return min(most, max(pool // max(senders, 1) >> 7, 1) << 7)
 
     def for_sack(self, now: int, flow: Inflow) -> int:
-        """Return the eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
+        """Return a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
         if flow.penalty_until == LONG_AGO:
             return 0  # it never had a penalty: nothing to restore
         if now < flow.penalty_until:

@@ -1,10 +1,7 @@
-"""The receiving half of a QP: places data in any order, reports what arrived, completes messages in order.
+"""The receiving half of a QP: places data in any order, reports what arrived, completes messages in order. Sans-IO. PSNs are absolute here.
 
-Sans-IO; called by the endpoint with parsed headers. PSNs are absolute here (any width); the wire carries 24 bits of them.
-
-The bitmap is exact: a set bit means received, a clear bit "not received when this was sent". While more than 64 PSNs are
-open, SACKs alternate two kinds of window [ours]: *news*, from the lowest received PSN not yet in any SACK, and *holes*, from
-the first missing PSN at or after a cursor.
+A clear bit of the bitmap means "not received when this was sent". While more than 64 PSNs are open, SACKs alternate two kinds of window
+[ours]: *news*, from the lowest received PSN not yet in any SACK, and *holes*, from the first missing PSN at or after a cursor.
 """
 
 from __future__ import annotations
@@ -42,8 +39,6 @@ SACK_FLOOR: Final = 1024
 
 
 class Trigger:
-    """The packet that the next SACK answers."""
-
     def __init__(self) -> None:
         self.psn = 0
         self.ev = 0
@@ -54,8 +49,6 @@ class Trigger:
 
 
 class Responder:
-    """Receive state of one QP."""
-
     def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, advice: Advice) -> None:
         self.config = config
         self.qpn = qpn
@@ -97,7 +90,6 @@ class Responder:
         self.reverse = ReverseEvs(config.base_rtt)
 
     def start(self, psn: int, reverse: list[int], plane: int = 0) -> None:
-        """Take the peer's first PSN, a first reverse EV per plane, and the plane of the first control packet."""
         self.expected = psn
         self.allowed = psn + self.size
         self.high = psn - 1
@@ -112,7 +104,6 @@ class Responder:
     # --- in --------------------------------------------------------------------------------------------------
 
     def absolute(self, psn: int) -> int:
-        """Return a wire PSN as the absolute one nearest to what is expected."""
         return self.expected + headers.psn_delta(psn, self.expected)
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
@@ -120,7 +111,6 @@ class Responder:
         self.inflow.newest_ps = now
 
     def data(self, now: int, p: WritePacket, buffer: object, start: int, length: int) -> int:
-        """Take a data packet with good iCRC and payload ``buffer[start:start+length]``."""
         if self.nak:
             return REFUSED  # the QP is about to be in ERROR: memory is not touched again
         psn: int = p.psn  # an unbounded integer, as the bitmaps that it indexes
@@ -173,7 +163,6 @@ class Responder:
         return length > 0
 
     def _answer(self, now: int, p: WritePacket) -> None:
-        """Let the next SACK answer this packet, unless it has a mark to report that was not reported yet."""
         t = self.trigger
         if self.sack_due and t.m:
             return
@@ -185,7 +174,6 @@ class Responder:
         t.m = wire.M_SKIP_ONCE if p.marked else wire.M_NONE
 
     def _advance(self) -> None:
-        """Move the cumulative edge past all received packets; complete the messages that end below it, in PSN order."""
         run = ((~self.received) & (self.received + 1)).bit_length() - 1
         for psn in range(self.expected, self.expected + run):
             slot = psn % self.size
@@ -220,7 +208,7 @@ class Responder:
         self.reported >>= run
 
     def trimmed(self, now: int, p: WritePacket, last_hop: bool) -> bool:
-        """Enter that a packet arrived without its payload. Returns True if it is missing and a NACK must say so at once."""
+        """Returns True if the packet is missing and a NACK must say so at once."""
         if last_hop:
             self.advice.trimmed_on_last_hop(now, self.inflow)
         i: int = p.psn - self.expected
@@ -231,7 +219,7 @@ class Responder:
         return False
 
     def window(self, now: int) -> int:
-        """Return the receive window for the next SACK, PSNs from ``expected`` on. What was allowed is never taken back."""
+        """What was allowed is never taken back."""
         window = self.advice.window(now, self.size)
         if self.expected + window > self.allowed:
             self.allowed = self.expected + window
@@ -242,27 +230,22 @@ class Responder:
         return self.advice.for_sack(now, self.inflow)
 
     def probed(self, now: int) -> None:
-        """Report everything again, completions included: a Reliability Probe arrived."""
         if self.last_done >= 0 and self.msn:
             self.ack_due = True
 
     # --- out -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Report what is here: nothing arrived for a while."""
         self.flush_at = NEVER
         if not self.sack_due:
             self.sack_due = True
             self.bases = self.complete_bases()
 
     def echo(self, now: int, shift: int) -> Echo:
-        """Return what the next SACK says of the packet that it answers, the time that it was held here included (in stamps of 2^shift
-        ps)."""
         t = self.trigger
         return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
 
     def sack_built(self) -> None:
-        """Reset what asks for a SACK: one was built."""
         self.sack_due = len(self.bases) > 0
         self.since_sack = 0
         self.threshold = self._threshold()
@@ -271,7 +254,6 @@ class Responder:
             self.sticky = False
 
     def bitmap_base(self) -> int:
-        """Return the PSN of bit 0 of the next SACK's bitmap."""
         e = self.expected
         if self.bases:
             return max(self.bases.pop(0), e)
@@ -291,14 +273,13 @@ class Responder:
         return min(max(base, e), top)
 
     def bitmap(self, base: int) -> int:
-        """Return the 64 bits from ``base`` on; they are marked as reported."""
+        """The bits are marked as reported."""
         shift = base - self.expected
         bits = self.received >> shift & _FULL
         self.reported |= bits << shift
         return bits
 
     def complete_bases(self) -> list[int]:
-        """Return bitmap bases that together cover everything: ceil((H - E + 1) / 64) of them, at least one."""
         return list(range(self.expected, max(self.high, self.expected) + 1, WINDOW))
 
     def out_of_order(self) -> int:
@@ -307,13 +288,11 @@ class Responder:
     # --- results ---------------------------------------------------------------------------------------------
 
     def take(self) -> list[Completion]:
-        """Take the completions since the last call."""
         done = self.completions
         self.completions = []
         return done
 
     def fail(self) -> None:
-        """Flush receive requests and leave nothing to send: the queue pair has failed."""
         for wr in self.recv_queue[self.recv_head :]:
             self.completions.append(Completion(self.qpn, wr, RECEIVE, FLUSHED, -1, 0))
         self.recv_queue.clear()

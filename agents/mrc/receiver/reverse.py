@@ -1,6 +1,6 @@
-"""Chooses the paths for answers: one EV per plane that is known to work in our direction. Sans-IO; owned by the responder.
+"""Chooses the paths for answers: one EV per plane that is known to work in our direction. Sans-IO.
 
-The best are those that a SACK or an EV Probe confirmed, else one by which data came.
+Best is one that a SACK or an EV Probe confirmed, then one by which data came.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from mypy_extensions import i64
 from agents.transport import LONG_AGO, NEVER
 
 QUIET: Final = 4
-"""An EV or a plane by which nothing came for so many base RTTs, while others had data, no longer counts as working [ours]."""
+"""An EV or plane that brought nothing for so many base RTTs, while others did, no longer counts as working [ours]."""
 
 
 class ReverseEvs:
-    """The reverse EV of each plane, in rotation."""
-
     def __init__(self, base_rtt: int) -> None:
         self.quiet = QUIET * base_rtt
         self.evs: list[int] = []
@@ -28,15 +26,13 @@ class ReverseEvs:
         self.turn = 0
 
     def start(self, evs: list[int], plane: int) -> None:
-        """Set the first EV of each plane, and the plane whose turn it is."""
         self.turn = plane
         self.evs = evs
         self.data_ps = vec[i64]([NEVER] * len(evs))
         self.heard_ps = vec[i64]([LONG_AGO] * len(evs))
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Enter that data came by this EV: it confirms the plane's reverse EV, or replaces it if nothing has confirmed the old one
-        lately."""
+        """Data by an EV confirms the plane's reverse EV, or replaces it if nothing has confirmed it lately."""
         if self.evs[plane] == ev:
             self.heard_ps[plane] = now
         elif now - self.heard_ps[plane] > self.quiet:
@@ -46,7 +42,6 @@ class ReverseEvs:
         self.newest_ps = now
 
     def confirmed(self, now: int, ev: int) -> None:
-        """Enter that a packet of ours on this EV arrived: this is the best evidence, so it becomes the reverse EV of its plane."""
         plane = ev >> 16
         self.evs[plane] = ev
         self.heard_ps[plane] = now
@@ -54,14 +49,12 @@ class ReverseEvs:
             self.data_ps[plane] = now
 
     def refuted(self, ev: int) -> None:
-        """Enter that an EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
         plane = ev >> 16
         if self.evs[plane] == ev:
             self.heard_ps[plane] = LONG_AGO
 
     def next(self) -> int:
-        """Return the EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
-        Quiet: no data for 4 base RTTs before the newest arrival [ours]."""
+        """A plane that went quiet while others did not is passed over [ours]."""
         n = len(self.evs)
         limit = self.newest_ps - self.quiet
         for _ in range(n):

@@ -1,23 +1,20 @@
-"""Decides when a packet is lost: the verdicts of one QP, given after every SACK and by its retransmission timer. Sans-IO; owned by the
-requester.
+"""Decides when a packet is lost: the verdicts of one QP, after every SACK and by its retransmission timer. Sans-IO.
 
-A verdict needs a SACK not older than the newest seen that shows the packet missing, and one of [ours; the sources say only that holes are
-loss and the timer is the backstop]. It shows what its bitmap covers; if the bitmap has all that waits at the peer (ooo_count), it shows
-everything, or the end of a long burst of losses, which no bitmap reaches, would be left to the timer:
+A verdict needs two things: a SACK, not older than the newest seen, that shows the packet missing, and one of the rules below [ours; the
+sources say only that holes are loss and the timer is the backstop]. A SACK shows what its bitmap covers. If the bitmap has all that waits
+at the peer (ooo_count), it shows everything; otherwise the end of a long burst of losses would be left to the timer.
 
-1. *order*: something sent after it on the same EV in the same class has arrived. In a class an SRv6 path is one FIFO; retransmissions
-   have one of their own with ``retransmit_class = "high"``.
-2. *time*: something sent after it in the same class has arrived, and now >= sent + largest recent RTT + reo_wnd, with
-   reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong. The largest of any plane: when an
-   incast begins all planes' queues grow at once, and one plane's samples come later than another's. Between sites the lower bound is a
-   site's base RTT, since paths differ by their queues.
+1. *order*: something sent after it on the same EV in the same class has arrived. In a class an SRv6 path is one FIFO; retransmissions have
+   one of their own with ``retransmit_class = "high"``.
+2. *time*: something sent after it in the same class has arrived, and now >= sent + largest recent RTT + reo_wnd, with reo_wnd =
+   clamp(spread of recent RTTs, base RTT, 4 base RTT), which grows with verdicts that proved wrong. The largest RTT is that of any plane:
+   when an incast begins, all planes' queues grow at once, and one plane's samples come later than another's. Between sites the lower bound
+   is a site's base RTT, since paths differ by their queues.
 3. *count*, only where nothing is trimmed: so many packets wait at the peer above its edge that the one at the edge must be lost (UET).
 4. the retransmission timer.
 
-Where switches trim, the NACK for a trimmed packet can be overtaken by the SACK that shows it missing: the packet goes again and its EV
-rests at once, but the path is found guilty, and the window cut, only if no NACK came within a quarter of the smoothed RTT.
-
-A dead path delivers nothing later, so there rule 2 decides; meanwhile the path is held (path.py).
+Where switches trim, doubts.py puts off the verdict on the path. A dead path delivers nothing later, so there rule 2 decides; meanwhile the
+path is held (path.py).
 """
 
 from __future__ import annotations
@@ -42,8 +39,6 @@ COUNT: Final = 4
 
 
 class LossDetection:
-    """The packets under suspicion, and how long to wait for reordered ones."""
-
     def __init__(self, config: Config, rtt: RttTracker) -> None:
         self.config = config
         self.rtt = rtt
@@ -53,20 +48,16 @@ class LossDetection:
         self.patience = 0  # ps; grows with wrong verdicts
 
     def newer_arrived(self, path: Path) -> None:
-        """Enter that a transmission newer than all earlier arrivals arrived by this path."""
         self.news.append(path)
 
     def forget(self) -> None:
-        """Forget all suspects: nothing is in flight."""
         self.suspects.clear()
         self.overdue.clear()
 
     def was_spurious(self) -> None:
-        """Have the next verdicts wait longer: a packet declared lost had arrived."""
         self.patience = min(self.patience + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
 
     def reorder_window(self) -> int:
-        """Return how long a packet may be later than its plane's slowest, ps."""
         base = self.config.base_rtt
         window = min(max(self.rtt.spread(), self.config.queue_rtt), 4 * base)
         if self.config.urgent:  # they may take half of a link, and what waits behind them takes twice as long [ours]
@@ -74,9 +65,8 @@ class LossDetection:
         return window + self.patience
 
     def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, bitmap: int, waiting: int) -> None:
-        """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge. This
-        is not our ``una``: an ACK that overtook this SACK may have moved that past what the SACK knows. ``waiting``: its ooo_count; if
-        ``bitmap`` has as many, nothing above it has arrived either."""
+        """Judge PSNs ``[base, base + bits)`` and ``first``, the one after the SACK's own cumulative edge; an overtaking ACK may have moved
+        our ``una`` past it. ``waiting``: its ooo_count; if ``bitmap`` has as many, nothing above it has arrived either."""
         sent = r.sent
         if self.news:
             if self.config.path_order:
@@ -97,7 +87,6 @@ class LossDetection:
 
 
 def too_many(r: Requester) -> int:
-    """Return the number of packets above the peer's edge from which rule 3 applies."""
     c = r.config
     largest = 1.5 * c.plane_bdp * max(1, r.paths.live_planes)
     return max(5, int(min(1.5 * r.congestion.cwnd / (c.mtu + wire.COUNTED), largest / (c.mtu + wire.COUNTED), c.mpr / 2)))

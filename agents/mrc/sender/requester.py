@@ -1,8 +1,4 @@
-"""The sending half of a QP: splits messages into packets, sprays them, and follows the fate of each.
-
-Sans-IO; called by the endpoint. PSNs are absolute here. Each part of its state has an owner: messages in message.py, the window and the
-packets in flight in sent_packets.py, verdicts of loss in loss.py, timers in timers.py, paths in path_set.py.
-"""
+"""The sending half of a QP: splits messages into packets, sprays them, and follows the fate of each. Sans-IO. PSNs are absolute here."""
 
 from __future__ import annotations
 
@@ -28,19 +24,15 @@ from agents.packets import headers
 from agents.transport import LONG_AGO, NEVER, Event, Foreign
 
 REPORT_RTTS: Final = 5
-"""RTT and window are logged every so many base RTTs while samples come."""
 UNREADABLE: Final = -1
-"""What a requester waits for if its memory cannot be read: nothing, the queue pair has to fail."""
+"""Stands in ``wait`` if the memory cannot be read: the queue pair has to fail."""
 SUMS: Final = (
     "data_tx", "retransmitted", "lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_port", "lost_by_count", "trims", "trims_last_hop",
     "acquitted", "ev_swaps", "spurious", "bad_sacks",
 )  # fmt: skip
-"""Counters that are sums over an endpoint's queue pairs."""
 
 
 class Requester:
-    """The send state of one QP."""
-
     def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal) -> None:
         self.config = config
         self.qpn = qpn
@@ -80,7 +72,6 @@ class Requester:
         self.bad_sacks = 0
 
     def start(self, now: int, psn: int, mpr: int, wish: int = -1) -> None:
-        """Set the first PSN, the peer's window in PSNs, and the plane where it would begin (-1: no matter)."""
         self.wish = wish
         self.sent.start(psn, mpr)
         self.queue.start(psn)
@@ -88,12 +79,10 @@ class Requester:
         self.planes_changed()
 
     def planes_changed(self) -> None:
-        """Let the window follow the planes that carry data, which may have changed. With no live plane the window is that of one; nothing
-        can be sent then anyway."""
         self.congestion.planes_changed(max(1, self.paths.live_planes))
 
     def restart(self, psn: int, patience: int) -> bool:
-        """Set another first PSN, and how long to go on without progress, ps; returns False if something was posted before."""
+        """Returns False if something was posted before. ``patience``: ps without progress."""
         if self.queue.msn:
             return False
         self.sent.restart(psn)
@@ -102,7 +91,7 @@ class Requester:
         return True
 
     def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
-        """Queue a WRITE. A zero-length one takes one PSN."""
+        """A zero-length WRITE takes one PSN."""
         if self.sent.una == self.queue.end and not self.queue.messages:
             self.timers.posted()
             if self.plane < 0:
@@ -112,12 +101,11 @@ class Requester:
     # --- out -------------------------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
-        """Say whether a packet waits to be sent, for the first time or again."""
         return self.sent.next < self.queue.end or len(self.sent.lost_queue) > 0
 
     def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
-        """Send the next packet that may go; its message has the payload. None sets ``wait``: if only a busy port stands in the way, or
-        to :data:`UNREADABLE`. ``free``: when each port has sent what it was given, ps; a packet may go ``slack`` ps before."""
+        """None sets ``wait``, if only a busy port stands in the way, or :data:`UNREADABLE`. ``free``: when each port is free, ps; a packet
+        may go ``slack`` ps before."""
         self.wait = NEVER
         sent = self.sent
         if sent.in_flight + self.full > self.congestion.cwnd:
@@ -144,7 +132,6 @@ class Requester:
         return self._send(now, path) if lost is None else self._send_again(now, path, lost)
 
     def _choose(self, now: int, free: vec[i64], slack: int, avoid: Path | None) -> Path | None:
-        """Choose the path of the next packet, on the plane whose turn it is; not ``avoid`` nor its plane if there is another."""
         paths = self.paths
         n = paths.planes
         paths.share_window(self.congestion.cwnd, self.full)
@@ -212,7 +199,6 @@ class Requester:
     # --- in --------------------------------------------------------------------------------------------------
 
     def acknowledge(self, now: int, psn: int) -> None:
-        """Enter that the peer has ``psn``: release its bytes in the window, credit its path."""
         packet = self.sent.latest(psn)
         before = packet.state
         if before == ACKED:
@@ -235,7 +221,6 @@ class Requester:
             self.log.append((now, "redelivered", {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK}))
 
     def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:
-        """Undo the verdict on a packet that had arrived after all, and let the next ones wait longer."""
         self.spurious += 1
         self.loss.was_spurious()
         self.log.append((now, "spurious", {"peer": self.peer, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK}))
@@ -247,8 +232,8 @@ class Requester:
         self.planes_changed()
 
     def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
-        """Take what a SACK reports: returns 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it is
-        impossible. ``cack`` on the wire's 24 bits; ``offset`` from cack to bit 0; ``mpr`` in units of 128 PSNs."""
+        """Returns 1 for a SACK that is not older than the newest seen (clear bits count only then), 0 if older, -1 if impossible. ``cack``:
+        the wire's 24 bits; ``offset``: from cack to bit 0; ``mpr``: in units of 128 PSNs."""
         sent = self.sent
         edge = sent.una + headers.psn_delta(cack, sent.una) + 1
         base = edge - 1 + offset
@@ -281,15 +266,13 @@ class Requester:
         return 1 if fresh else 0
 
     def advance(self, now: int, edge: int) -> None:
-        """Enter that everything below ``edge`` is received."""
         for psn in range(self.sent.una, edge):
             self.acknowledge(now, psn)
         if self.sent.advance(edge):
             self.loss.forget()
 
     def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> int:
-        """Take the RTT of a SACK's trigger: a full packet's RTT, or -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET), and of what
-        overtook other data."""
+        """Return the RTT as a full packet's; -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET), and for what overtook other data."""
         packet = self.sent.find(psn)
         if packet is None or packet.count != (2 if rtx else 1):
             return -1
@@ -303,7 +286,6 @@ class Requester:
         return full
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
-        """Take a valid RTT of a plane, ps."""
         self.rtt.sample(now, plane, rtt)
         if now - self.reported_ps >= REPORT_RTTS * self.config.base_rtt:
             self.reported_ps = now
@@ -312,9 +294,8 @@ class Requester:
         self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
 
     def probe_answered(self, now: int, path: Path, seq: int, sent_ps: int, rtt: int, urgent: bool) -> None:
-        """Take the answer to a Reliability Probe: transmission ``seq``, sent at ``sent_ps``. ``rtt``: as if it were a packet's, or -1 if
-        the probe was trimmed: then it overtook the data and says nothing of order, nor of delay. ``urgent``: it went with retransmissions
-        that overtake other data."""
+        """``rtt``: as if the probe were a packet, or -1 if it was trimmed: then it overtook data and says nothing of order or delay.
+        ``urgent``: it went with retransmissions that overtake data."""
         self.suspicion.arrived(path.plane, sent_ps)
         self.paths.probe_answered(now, path, sent_ps, self.rtt.srtt)
         self.planes_changed()
@@ -328,7 +309,6 @@ class Requester:
                 self.sent.arrived(seq)
 
     def on_ack(self, now: int, psn: int) -> bool:
-        """Take an ACK (D1): all messages up to PSN ``psn`` are complete at the peer. Returns False if it says nothing new."""
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         if last >= self.sent.next:
             self.bad_sacks += 1
@@ -341,8 +321,8 @@ class Requester:
         return True
 
     def may_end_at(self, psn: int) -> bool:
-        """Say whether a peer that refuses a request can have completed all up to ``psn``, which is what it says with it: no less than it
-        said before, and nothing that was never sent. An attacker that does not see our packets would have to guess that [ours]."""
+        """A refusing peer can have completed no less than it said before, and nothing that was never sent. An attacker would have to guess
+        that [ours]."""
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         messages = self.queue.messages
         if (messages[0].first if messages else self.sent.una) - 1 <= last < self.sent.next:
@@ -351,7 +331,6 @@ class Requester:
         return False
 
     def trimmed(self, now: int, size: int, path: Path, last_hop: bool) -> None:
-        """Take a NACK for a trimmed packet that had an effect."""
         self.trims += 1
         if last_hop:
             self.trims_last_hop += 1
@@ -361,7 +340,6 @@ class Requester:
         self.timers.answered(now)
 
     def add_to(self, sums: list[int]) -> None:
-        """Add this queue pair's counters to those of others, in the order of :data:`SUMS`."""
         own = (
             self.data_tx, self.retransmitted, *self.lost_by, self.trims, self.trims_last_hop, self.acquitted, self.paths.swaps,
             self.spurious, self.bad_sacks,
@@ -372,7 +350,6 @@ class Requester:
     # --- verdicts and the end --------------------------------------------------------------------------------
 
     def lose(self, now: int, packet: SentPacket, rule: int, name: str, blame: bool) -> None:
-        """Queue a lost packet again; its path is out of use at once if it is to blame."""
         if not packet.in_flight:
             return
         path = packet.path
@@ -395,7 +372,6 @@ class Requester:
             self._convict(now, path, packet.sent_ps, packet.size, name)
 
     def _convict(self, now: int, path: Path, sent: int, size: int, name: str) -> None:
-        """Give the verdict: the path lost the packet."""
         if self.suspicion.excused(path.plane, sent):
             return
         self.congestion.on_loss(now, size)
@@ -408,31 +384,25 @@ class Requester:
         self.planes_changed()
 
     def acquit(self, packet: SentPacket) -> None:
-        """Drop the doubt about an earlier transmission, which is explained: no path lost it."""
         self.doubts.drop(packet.psn)
         self.sent.acquit(packet)
         self.acquitted += 1
 
     def settle_doubts(self, now: int) -> None:
-        """Give the verdict on doubts that are due: no NACK came, so those paths lost the packets."""
         for d in self.doubts.due(now):
             self._convict(now, d.path, d.sent_ps, d.size, d.rule)
 
     def is_open(self) -> bool:
-        """Say whether something is sent and not acknowledged, or posted and not completed."""
         return self.sent.una < self.sent.next or len(self.queue.messages) > 0
 
     def probe_at(self) -> int:
-        """Return when the next tail probes are due; NEVER with nothing open."""
         return self.timers.probe_at(self.rtt.srtt) if self.is_open() and not self.timers.starting else NEVER
 
     def rto_at(self) -> int:
-        """Return when the retransmission timer fires; NEVER with nothing open."""
         return self.timers.rto_at() if self.is_open() and not self.timers.starting else NEVER
 
     def rto(self, now: int) -> bool:
-        """Act on the timer: the oldest packet in flight is lost and is sent again on another path. Returns False when the retries are used
-        up."""
+        """Returns False when the retries are used up."""
         more = self.timers.fire(now)
         self.log.append((now, "rto", {"peer": self.peer, "psn": self.sent.una & headers.PSN_MASK, "firing": self.timers.firings}))
         if not more:
@@ -443,7 +413,6 @@ class Requester:
         return True
 
     def flush(self, status: int) -> None:
-        """Give the first outstanding request the cause, and flush all others, in order: the QP is in ERROR."""
         self.sent.flush()
         self.queue.flush(self.sent.una, status)
         self.doubts.clear()

@@ -1,8 +1,4 @@
-"""Takes back packets that must be sent again although no path lost them: trimmed by a switch, refused by the peer, or in flight over a dead
-port.
-
-Called by the endpoint and its arrivals on one QP's requester; verdicts of loss are in loss.py. Sans-IO.
-"""
+"""Takes back packets that must be sent again although no path lost them: trimmed, refused by the peer, or over a dead port. Sans-IO."""
 
 from __future__ import annotations
 
@@ -14,9 +10,8 @@ from agents.packets import headers
 
 
 def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last_hop: bool) -> None:
-    """Take a NACK for a packet that a full queue trimmed. It is sent again at once on another EV; the path is to be skipped once, but not
-    for the last hop, which all paths share. Only if EV and timestamp are those of the latest transmission, or of the one whose loss is in
-    doubt."""
+    """Take a NACK for a trimmed packet, if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt. The
+    path is skipped once, but not for the last hop, which all share."""
     packet = _named(r, psn)
     if packet is None:
         return
@@ -33,8 +28,8 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
 
 
 def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, beyond: bool) -> None:
-    """Send a packet that the peer refused again, without blaming a path. Only if EV and timestamp are those of its latest transmission.
-    ``beyond``: it lay beyond the peer's window, which says nothing about congestion; otherwise the peer had no room."""
+    """Take a NACK for a refused packet, if EV and timestamp are those of the latest transmission. ``beyond``: it lay beyond the peer's
+    window, which is no congestion."""
     packet = _named(r, psn)
     if packet is not None and _is(packet, ev, ts, shift):
         r.lose(now, packet, PORT, "no room", False)
@@ -43,8 +38,6 @@ def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, be
 
 
 def names_latest(r: Requester, psn: int, ev: int, ts: int, shift: int) -> bool:
-    """Say whether a NACK names a packet of the window by its PSN, and its latest transmission by EV and timestamp: who did not get it would
-    have to guess all three."""
     packet = _named(r, psn)
     return packet is not None and _is(packet, ev, ts, shift)
 
@@ -54,20 +47,17 @@ def _is(packet: SentPacket, ev: int, ts: int, shift: int) -> bool:
 
 
 def _named(r: Requester, psn: int) -> SentPacket | None:
-    """Return the packet of the window that a NACK names, by the wire's 24 bits."""
     absolute = r.sent.una + headers.psn_delta(psn, r.sent.una)
     return r.sent.latest(absolute) if r.sent.una <= absolute < r.sent.next else None
 
 
 def requeue_plane(r: Requester, now: int, plane: int) -> None:
-    """Send packets in flight on a plane again without penalty, since a port of it is down; losses of the last RTT are not penalised
-    either."""
+    """Neither packets in flight on a plane whose port is down nor losses of the last RTT are penalised."""
     requeue(r, now, {path for path in r.paths.all if path.plane == plane}, "port")
     r.paths.void_verdicts(now, plane, now - r.rtt.srtt, "port down")
 
 
 def requeue(r: Requester, now: int, paths: set[Path], name: str) -> None:
-    """Send packets in flight on paths that are known to be dead again without penalty."""
     r.doubts.drop_paths(paths)
     for packet in r.sent.flying():
         if packet.path in paths:

@@ -1,4 +1,4 @@
-"""Tracks round-trip times of one QP, plane by plane: what "recent" means when a packet is called overdue or lost. Sans-IO."""
+"""Tracks round-trip times of one QP, plane by plane. Sans-IO."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agents.transport import LONG_AGO
 
 
 class RttTracker:
-    """The smoothed RTT, and the largest and smallest of each plane over the last one to two windows. All in ps."""
+    """The smoothed RTT, and each plane's largest and smallest over one to two windows. All in ps."""
 
     def __init__(self, base_rtt: int, planes: int) -> None:
         self.base_rtt = base_rtt
@@ -26,9 +26,8 @@ class RttTracker:
         self.low_before = 0
 
     def sample(self, now: int, plane: int, rtt: int) -> None:
-        """Take one valid sample: from the trigger of a SACK, or a probe's answer. The peer determines it, and timers are multiples of the
-        smoothed RTT. So that is at least half of an idle path's RTT; otherwise a peer that echoes the present time could set all timers to
-        zero [ours]."""
+        """The peer determines samples. So the smoothed RTT is at least half of an idle path's: otherwise a peer that echoes the present
+        time could set all timers to zero [ours]."""
         if now - self.begun > self.window:
             for p in range(len(self.max_now)):
                 # A plane without a sample keeps its last value: silence is not a shorter RTT.
@@ -48,7 +47,6 @@ class RttTracker:
         self.srtt = max(rtt if self.samples == 1 else self.srtt + (rtt - self.srtt >> 3), self.path_rtt >> 1)
 
     def recent_max(self, plane: int) -> int:
-        """Return the largest recent RTT of a plane, at least the configured base RTT."""
         high: i64 = self.base_rtt
         if self.max_now[plane] > high:
             high = self.max_now[plane]
@@ -57,26 +55,22 @@ class RttTracker:
         return high
 
     def largest(self) -> int:
-        """Return the largest recent RTT of any plane, at least the configured base RTT."""
         high = self.base_rtt
         for p in range(len(self.max_now)):
             high = max(high, self.recent_max(p))
         return high
 
     def soonest(self, size: int, full: int) -> int:
-        """Return the bound for an answer after a retransmission of ``size`` bytes: one that comes sooner must answer the first copy; <= 0
-        while no RTT is known. 0.9 of the smallest round trip (timestamps are coarse), less what a packet shorter than ``full`` saves on its
-        links."""
+        """Return the time after a retransmission before which an answer must belong to the first copy; <= 0 while no RTT is known: 0.9 of
+        the smallest round trip (timestamps are coarse), less what a short packet saves."""
         low = self.min_rtt if self.min_rtt < self.path_rtt else self.path_rtt
         return low * 9 // 10 - self.data_ps * (full - size) // full
 
     def as_full(self, rtt: int, size: int, full: int) -> int:
-        """Return the RTT that a packet of ``full`` bytes would have had where one of ``size`` took ``rtt``, so that samples compare
-        [ours]."""
+        """Return the RTT of a packet of ``full`` bytes, so that samples compare [ours]."""
         return rtt + self.data_ps * (full - size) // full
 
     def spread(self) -> int:
-        """Return the largest minus the smallest recent RTT over all planes."""
         high: i64 = 0
         for p in range(len(self.max_now)):
             m = self.max_now[p] if self.max_now[p] > self.max_before[p] else self.max_before[p]

@@ -1,10 +1,7 @@
-"""The packets that one queue pair has sent, with the fate of each: the window, and all that is in flight. Sans-IO.
+"""Keeps the packets that one queue pair has sent, with the fate of each. Sans-IO.
 
-One object per transmission, in a ring by PSN modulo the window: the ring holds the latest transmission of each packet. A transmission is
-SENT until it is ACKED, LOST or CUT, and never SENT again: a retransmission is a new object in the same place. PSNs are absolute here;
-``seq`` numbers all transmissions and probes in the order in which they left.
-
-The sender reports (sent, acked, lost, trimmed); no other code writes to a packet or to the window.
+There is one object per transmission; a ring by PSN modulo the window holds the latest of each packet. A transmission is SENT until it is
+ACKED, LOST or CUT. PSNs are absolute; ``seq`` numbers all transmissions and probes in order.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ CUT: Final = 4  # likewise, but not lost: a switch trimmed it and the peer repor
 
 
 class SentPacket:
-    """One transmission. ``count``: 1 for the first of its packet. ``size``: bytes, as congestion control counts them. ``urgent``: it
-    overtakes others, so only others of its kind say anything of its loss."""
+    """``count``: 1 for the first transmission of its packet. ``size``: as congestion control counts bytes. ``urgent``: it overtakes others
+    that are not."""
 
     def __init__(self, psn: int, seq: int, sent_ps: int, path: Path, message: Message, size: int, count: int, blamed: Path | None) -> None:
         self.psn = psn
@@ -46,8 +43,6 @@ class SentPacket:
 
 
 class SentPackets:
-    """The window of one queue pair: ``una`` <= PSN < ``next`` is sent and not done with."""
-
     def __init__(self, size: int, urgent: bool = False) -> None:
         self.size = size
         self.urgent = urgent  # what is sent again overtakes other data
@@ -65,30 +60,25 @@ class SentPackets:
         self.urgent_high = 0
 
     def start(self, psn: int, mpr: int) -> None:
-        """Set the first PSN, and the peer's window in PSNs."""
         self.una = self.next = psn
         self.limit = psn + min(mpr, self.size)
 
     def restart(self, psn: int) -> None:
-        """Set another first PSN, before anything was sent; the peer's window stays."""
         self.limit += psn - self.una
         self.una = self.next = psn
 
     def widen(self, edge: int, mpr: int) -> None:
-        """Take the peer's window, in PSNs from ``edge`` on, the first that it lacked when it said so; it never takes back what it has
-        allowed."""
+        """Take the peer's window from ``edge`` on. It never takes back what it has allowed."""
         limit = edge + min(mpr, self.size)
         if limit > self.limit:
             self.limit = limit
 
     def latest(self, psn: int) -> SentPacket:
-        """Return the latest transmission of a packet of the window."""
         packet = self.ring[psn % self.size]
         assert packet is not None
         return packet
 
     def find(self, psn: int) -> SentPacket | None:
-        """Return the latest transmission of one of the last ``size`` packets; None if the PSN is not one of theirs."""
         return self.ring[psn % self.size] if self.next - self.size <= psn < self.next else None
 
     def flying(self) -> list[SentPacket]:
@@ -97,7 +87,6 @@ class SentPackets:
     # --- out -------------------------------------------------------------------------------------------------
 
     def first_lost(self) -> SentPacket | None:
-        """Return the packet to send again next."""
         while self.lost_queue:
             psn = self.lost_queue[0]
             if psn >= self.una:
@@ -108,14 +97,12 @@ class SentPackets:
         return None
 
     def sent(self, now: int, path: Path, message: Message, size: int) -> SentPacket:
-        """Enter that the next new packet leaves."""
         packet = SentPacket(self.next, self.seq_next, now, path, message, size, 1, None)
         self.next += 1
         self._leave(packet)
         return packet
 
     def sent_again(self, now: int, path: Path) -> SentPacket:
-        """Enter that :meth:`first_lost` leaves again."""
         old = self.latest(self.lost_queue.pop(0))
         packet = SentPacket(old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed)
         packet.urgent = self.urgent
@@ -136,7 +123,6 @@ class SentPackets:
         q.append(packet)
 
     def probe_sent(self) -> int:
-        """Enter that a probe is sent; returns its place in the order."""
         seq = self.seq_next
         self.seq_next += 1
         return seq
@@ -144,17 +130,14 @@ class SentPackets:
     # --- in --------------------------------------------------------------------------------------------------
 
     def arrived(self, seq: int) -> None:
-        """Enter that a packet's first transmission, or a probe, is known to have arrived."""
         if seq > self.seq_high:
             self.seq_high = seq
 
     def arrived_urgent(self, seq: int) -> None:
-        """Enter the arrival of a transmission that overtakes others, as :meth:`arrived`."""
         if seq > self.urgent_high:
             self.urgent_high = seq
 
     def arrived_bitmap(self, base: int) -> int:
-        """Return a bitmap of what is known to have arrived from PSN ``base`` on."""
         if base >= self.una:
             return self.received >> (base - self.una)
         return self.received << (self.una - base) | (1 << (self.una - base)) - 1
@@ -170,7 +153,7 @@ class SentPackets:
         packet.path.refresh_oldest()
 
     def advance(self, edge: int) -> bool:
-        """Take that everything below ``edge`` is acknowledged; returns True if nothing is left in the window."""
+        """Returns True if the window is empty now."""
         self.received >>= edge - self.una
         run = ((~self.received) & (self.received + 1)).bit_length() - 1
         self.una = edge + run
@@ -185,7 +168,6 @@ class SentPackets:
     # --- to go again -----------------------------------------------------------------------------------------
 
     def lost(self, packet: SentPacket, blame: bool) -> None:
-        """Enter that a packet in flight is lost; ``blame``: its path lost it."""
         packet.blamed = packet.path if blame else None
         packet.lost_once = True
         self._requeue(packet, LOST)
@@ -204,8 +186,6 @@ class SentPackets:
         packet.blamed = None
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
-        """Take what left before something of its class that has arrived, and at least ``limit`` ps ago; each transmission is taken
-        once."""
         packets: list[SentPacket] = []
         if self.urgent_by_time:
             self._take_overdue(self.urgent_by_time, self.urgent_high, now - limit, packets)
@@ -213,7 +193,6 @@ class SentPackets:
         return packets
 
     def any_overtaken(self) -> bool:
-        """Say whether something in either class left before what has arrived."""
         return (len(self.by_time) > 0 and self.by_time[0].seq < self.seq_high) or (
             len(self.urgent_by_time) > 0 and self.urgent_by_time[0].seq < self.urgent_high
         )
@@ -232,7 +211,6 @@ class SentPackets:
         drop(q, k)
 
     def flush(self) -> None:
-        """Let nothing be in flight, and nothing go again: the queue pair has failed."""
         self.lost_queue.clear()
         self.next = self.una
         self.in_flight = 0

@@ -1,4 +1,4 @@
-"""The tail probe and the retransmission timer of one queue pair. Sans-IO; owned by the requester."""
+"""Runs the tail probe and the retransmission timer of one queue pair, from its latest progress. Sans-IO. Times are ps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from agents.transport import LONG_AGO
 
 
 class Timers:
-    """Two timers that run from the latest progress: the peer reported something new. Times are ps."""
-
     def __init__(self, config: Config) -> None:
         self.config = config
         self.firings = 0  # RTOs without progress
@@ -19,11 +17,9 @@ class Timers:
         self.patience = 0  # without progress, if a program set one; 0: as the configuration says
 
     def limit(self, patience: int) -> None:
-        """Set how long to go on without progress, ps."""
         self.patience = patience
 
     def posted(self) -> None:
-        """Enter that a message was posted to an idle queue pair."""
         self.starting = True
 
     def start(self, now: int) -> None:
@@ -31,24 +27,21 @@ class Timers:
         self.progress_ps = now
 
     def progressed(self, now: int) -> None:
-        """Enter that the peer has received something new."""
         self.progress_ps = now
         self.firings = 0
         self.tail_probes = 0
 
     def answered(self, now: int) -> None:
-        """Enter that the network answers: no reason to fire [ours]."""
+        """The network answers: no reason to fire [ours]."""
         self.progress_ps = now
 
     def probed(self) -> None:
         self.tail_probes = min(self.tail_probes + 1, 16)
 
     def probe_at(self, srtt: int) -> int:
-        """Return when the next tail probes are due: 2 srtt after progress, then each time after twice as long."""
         return self.progress_ps + (2 * srtt << self.tail_probes)
 
     def rto_at(self) -> int:
-        """Return when the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""
         c = self.config
         n = self.firings
         # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
@@ -57,7 +50,7 @@ class Timers:
         return min(at, self.progress_ps + self.patience) if self.patience else at
 
     def fire(self, now: int) -> bool:
-        """Fire the retransmission timer; returns False when the retries are used up."""
+        """Returns False when the retries are used up."""
         self.firings += 1
         self.fired_ps = now
         c = self.config

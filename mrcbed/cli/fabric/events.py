@@ -1,4 +1,4 @@
-"""``mrcbed fabric events``: the events of a running fabric's controller, as they happen."""
+"""``mrcbed fabric events``: a running fabric's controller, as it happens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> 
 
 
 def event_line(entry: dict[str, Any]) -> str:
-    """An entry as text for people: the network's time since it came up, then what happened."""
     return f"{entry['t_ps'] / MS:12,.6f} ms  {entry['event']:<15}  {_details(entry)}".rstrip()
 
 

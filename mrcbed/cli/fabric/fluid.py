@@ -1,4 +1,4 @@
-"""``mrcbed fabric fluid``: step times of clusters up to 131,072 NICs and beyond, healthy and with dead links, without packets."""
+"""``mrcbed fabric fluid``: step times of huge clusters, healthy and with dead links, without packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to the controller of a running fabric: shared by the commands that ask it (denylist, links, paths, events)."""
+"""Access to the controller of a running fabric."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from testbed.machine import running
 from testbed.options import option
 
 TOKEN = "MRCBED_TOKEN"  # noqa: S105
-"""Environment variable: the token of the controller that --url names, for who is not root."""
-WIDTH = 140
-"""Columns of tables where there is no terminal: enough for every one."""
+"""Environment variable: the token of --url's controller, for who is not root."""
+WIDTH = 140  # columns where there is no terminal: enough for every table
 url_option = option("--url", metavar="URL", help="Address of the controller, as `status` at the prompt shows it.")
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def reach(url: str | None) -> ControllerClient:
-    """The controller of the one fabric that is up on this machine, or of the one that ``url`` names. Raises :class:`UserError`."""
+    """Return the controller that ``url`` names, or the one on this machine. Raises :class:`UserError`."""
     fabrics = running.find()
     if url is not None:
         token = next((r.token for r in fabrics if r.url == url.rstrip("/")), "")

@@ -1,4 +1,4 @@
-"""``mrcbed fabric size``: how many switches, optics and watts a cluster takes, by the split of its NICs into planes."""
+"""``mrcbed fabric size``: the switches, optics and watts of a cluster."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _listed() -> list[list[str]]:
 
 
 def _row(size: Any, parts: Any) -> dict[str, Any]:
-    """A design, for JSON. The 99th percentile is of a Poisson variable: failures are taken for independent."""
+    """The 99th percentile is of a Poisson variable: failures are taken for independent."""
     from scipy.stats import poisson
 
     from topologies import budget

@@ -1,4 +1,4 @@
-"""``mrcbed results compare DIR DIR...``: runs that were made apart, side by side in a new results directory. Reads files alone."""
+"""``mrcbed results compare DIR DIR...``: runs side by side in a new results directory."""
 
 from __future__ import annotations
 

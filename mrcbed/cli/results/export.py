@@ -39,7 +39,7 @@ def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None
 
 
 def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) -> Iterator[str]:
-    """Write a file or two for each run; yield a line for each. Raises :class:`UserError`."""
+    """Write files for each run; yield a line for each. Raises :class:`UserError`."""
     from scenarios.figures.measure import Run, load_runs
     from scenarios.figures.writing import written_to
     from scenarios.show.perfetto import write_trace
@@ -66,7 +66,7 @@ def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) ->
 
 
 def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | bytes]]:
-    """(end of the file's name, its content) of a run for another simulator."""
+    """Yield (end of the file's name, its content)."""
     from scenarios.figures.stored import Stored
     from scenarios.show import simulators
 
@@ -85,7 +85,7 @@ def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | b
 
 
 def tables(directory: Path, folder: Path) -> Iterator[str]:
-    """Write a CSV for each Parquet table; yield its name. Raises :class:`UserError`."""
+    """Write a CSV per Parquet table; yield its name. Raises :class:`UserError`."""
     from scenarios.figures.stored import OF_FIGURES, Stored
     from scenarios.figures.writing import replacing, written_to
 

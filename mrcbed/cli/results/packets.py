@@ -1,4 +1,4 @@
-"""``mrcbed results packets FILE``: the packets of a capture, a line each, without Wireshark."""
+"""``mrcbed results packets FILE``: the packets of a capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed results plot DIR``: draw a results directory's plots again, from its files alone."""
+"""``mrcbed results plot DIR``: a results directory's plots again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
 
 
 def _tables(directory: Path) -> None:
-    """What agents and runner logged, as tables. Raises :class:`UserError`."""
     from scenarios.figures.measure import load_runs, write_tables
 
     runs = load_runs(directory)

@@ -1,4 +1,4 @@
-"""``mrcbed results report DIR``: write a results directory's ``report.html`` again, from its files alone."""
+"""``mrcbed results report DIR``: a results directory's ``report.html`` again."""
 
 from __future__ import annotations
 

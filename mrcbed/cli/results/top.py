@@ -1,4 +1,4 @@
-"""``mrcbed results top [DIR]``: a run on this machine, or a results directory, on a screen of text."""
+"""``mrcbed results top [DIR]``: a run on a screen of text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from testbed.options import argument, option
 if TYPE_CHECKING:
     from scenarios.show.live.source import Results, Up
 
-NICE = 19
-"""A screen is for a moment when nobody else wants the core."""
+NICE = 19  # A screen is for a moment when nobody else wants the core.
 
 
 @click.command(name="top")
@@ -62,7 +61,7 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
 
 
 def watch(source: Results | Up, out: Any, every: float) -> None:
-    """Draw until the run has ended, then leave its last screen on the terminal."""
+    """Draw until the run has ended; its last screen stays."""
     from rich.live import Live
     from rich.text import Text
 
@@ -84,7 +83,7 @@ def _screen(out: Any, state: Any, about: Any, height: int = 0) -> Any:
 
 
 def of_directory(directory: Path, name: str | None) -> Results:
-    """A results directory. Raises :class:`UserError` if it is none, or has no such run."""
+    """Raises :class:`UserError` if there are no results, or no such run."""
     from scenarios.show.live.source import Results
     from topologies.structs import there_are
 
@@ -97,7 +96,7 @@ def of_directory(directory: Path, name: str | None) -> Results:
 
 
 def running(name: str | None) -> Results | Up:
-    """What runs on this machine. Raises :class:`UserError` if there is nothing."""
+    """Raises :class:`UserError` if nothing runs on this machine."""
     from scenarios.show.live.source import Up, agents_folder
     from testbed.machine.exclusive import measured_directory
     from testbed.machine.running import sandboxes

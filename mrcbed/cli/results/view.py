@@ -1,4 +1,4 @@
-"""``mrcbed results view DIR``: a page to see the runs of a results directory path by path, with a time slider."""
+"""``mrcbed results view DIR``: a page with the runs path by path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults in virtual time."""
+"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults."""
 
 from __future__ import annotations
 
@@ -22,17 +22,14 @@ from testbed.machine.caller import made
 from testbed.machine.load import read_cpu
 from testbed.options import argument, option
 
-MOST_HOSTS = 64
-"""The most hosts of a fabric that one machine emulates [ours]."""
-OTHERS = 0.1
-"""Cores that other processes take beside a benchmark before its figures are called spoiled [ours]."""
+MOST_HOSTS = 64  # on one machine [ours]
+OTHERS = 0.1  # cores of other processes that spoil a benchmark's figures [ours]
 COUNTS_ALL = {
     "bare": "the bare sender's CPU a packet", "paced": "the CPU a packet of bare senders at the ring's pace",
     "cluster": "the ring's CPU a data packet (not the agents' part of it)",
 }  # fmt: skip
-"""Figures of the whole machine's CPU time, by benchmark."""
-Results = dict[str, Any]
-"""Figures by benchmark, as ``--json`` prints them."""
+"""Figures of the whole machine's CPU time."""
+Results = dict[str, Any]  # by benchmark, as ``--json`` prints them
 
 
 @click.group(name="bench", invoke_without_command=True)
@@ -95,14 +92,14 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
 
 
 def machine() -> dict[str, object]:
-    """What it was measured on, before anything of ours ran."""
+    """Describe the machine before anything of ours runs."""
     return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]}
 
 
 @contextmanager
 def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
-    """Note in ``others`` how many cores processes of others took meanwhile, on average: busy time that is neither ours, nor of processes
-    that we started and that have ended, nor of interrupts."""
+    """Note in ``others`` the mean cores of others' processes: busy time that is neither ours, nor of our ended processes, nor of
+    interrupts."""
 
     def own_s() -> float:
         return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
@@ -115,7 +112,6 @@ def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
 
 
 def spoiled(results: Results) -> str:
-    """Which figures hold what others took of the machine, in words; "" if they left it alone."""
     others = {name: cores for name, cores in results["others_cores"].items() if cores > OTHERS}
     if not others:
         return ""
@@ -127,7 +123,7 @@ def spoiled(results: Results) -> str:
 
 
 def to_bare(results: Results) -> dict[str, float]:
-    """The figures beside the bare sender's of the same run: such ratios depend less on the machine than the figures."""
+    """Divide figures by the bare sender's: such ratios depend less on the machine."""
     rate, cpu = results["bare"]["packets_per_second"], results["bare"]["cpu_us_per_packet"]
     return {
         "codec": results["codec"]["packets_per_second"] / rate,
@@ -139,7 +135,6 @@ def to_bare(results: Results) -> dict[str, float]:
 
 
 def show(results: Results, rounds: int) -> None:
-    """Print the figures as a table."""
     codec, simulator, bare, engine, cluster = (results[key] for key in ("codec", "simulator", "bare", "engine", "cluster"))
     ratios, shared = results["to_bare"], results["shared_simulator"]
     kind = "compiled" if codec["compiled"] else "interpreted"
@@ -199,7 +194,7 @@ def show(results: Results, rounds: int) -> None:
 
 
 def verbs_rows(verbs: Results) -> list[list[str]]:
-    """Rows of WRITEs through the verbs library. Both shares of the agents are what they take more than the engine's process alone."""
+    """Agents' shares are what they take more than the engine's process alone."""
     rows = []
     for name, figures in verbs.items():
         engine, through, size = figures["engine"], figures["verbs"], figures["bytes"]

@@ -1,4 +1,4 @@
-"""``mrcbed tools calibrate``: what a packet costs on this machine, by which runs choose their dilation."""
+"""``mrcbed tools calibrate``: a packet's cost on this machine, by which runs choose their dilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools clean``: end what a run left behind, and nothing else."""
+"""``mrcbed tools clean``: what a run left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools completion bash|zsh|fish``: click's own completion, which starts this program at every TAB."""
+"""``mrcbed tools completion bash|zsh|fish``: click's own, which starts this program at every TAB."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from testbed import options
 from testbed.options import argument
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_MRCBED_COMPLETE"
-"""Variable in the environment at a TAB."""
+VARIABLE = "_MRCBED_COMPLETE"  # in the environment at a TAB
 
 
 def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | CompletionItem[str]]:
-    """What a shell may offer for a value beyond what click knows: words, and last resorts such as files. By the names of parameters."""
     from scenarios.schema.key_search import named
     from scenarios.schema.keys import SCENARIO, keys
     from scenarios.schema.scenario import KINDS, named_scenarios
@@ -40,7 +38,6 @@ def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | Complet
 
 
 def complete() -> None:
-    """Have parameters offer what this project knows."""
     options.offers.append(offers)
 
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools figures``: the stored figures and tables of the paper and of the pages, made again where they are missing or stale."""
+"""``mrcbed tools figures``: stored figures and tables, made again where missing or stale."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def _simulated(item: Any) -> bool:
 
 
 def _show(due: list[tuple[Any, str]]) -> None:
-    """Print what has to be made, and about how long that takes."""
     from scenarios.sets import estimate
 
     if not due:
@@ -81,7 +80,6 @@ def _show(due: list[tuple[Any, str]]) -> None:
 
 
 def _made(due: list[Any], work: Path, reference: Any) -> int:
-    """Make one after the other; the exit status."""
     from scenarios.sets import reference as sets
     from scenarios.sets.paper import series
 

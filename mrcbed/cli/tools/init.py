@@ -1,4 +1,4 @@
-"""``mrcbed tools init NAME``: a commented scenario file to start from, and the JSON Schema that its first line names."""
+"""``mrcbed tools init NAME``: a commented scenario file, and its JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools machine``: one machine's part of a fabric, by the orders of ``mrcbed up --on`` and ``mrcbed run --on`` elsewhere."""
+"""``mrcbed tools machine``: one machine's part of a fabric, by orders from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools schema [FILE]``: JSON Schema of a file that people write, for editors, or of results."""
+"""``mrcbed tools schema [FILE]``: JSON Schema of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on statements, and the figures of stored summaries that verdicts depend on. Pure."""
+"""Verdicts on statements, and the stored figures that they depend on."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Figure = str | Callable[[Run], float | None]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A statement with its result, as paper.json has it. ``low`` and ``high``: interval of the value over ``n`` seeds
-    (scenarios.figures.stats), None below two. ``why``: reason for a verdict other than "agrees"."""
+    """A judged statement, as in paper.json. ``low`` and ``high``: interval over ``n`` seeds, None below two. ``why``: reason for a verdict
+    other than "agrees"."""
 
     number: int  # of the claim
     claim: str  # the statement
@@ -40,32 +40,28 @@ class Row(msgspec.Struct, frozen=True):
     n: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for paper.json, which has no infinity."""
+        """Return plain values: paper.json has no infinity."""
         values = msgspec.structs.asdict(self).items()
         return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values}
 
 
 def overall(verdicts: Collection[str]) -> str:
-    """Return the verdict on several rows, the first of these that any has: differs, no data, at the threshold, agrees, computed."""
+    """Return the first that any row has: differs, no data, at the threshold, agrees, computed."""
     order = (DIFFERS, NO_DATA, AT_THRESHOLD, AGREES, COMPUTED)
     return next((verdict for verdict in order if verdict in verdicts), CANNOT if verdicts else NO_DATA)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Available summaries of a figure's parts."""
-
     parts: Mapping[str, Summary] = field(default_factory=dict)
     asked: dict[str, Run] = field(default_factory=dict, compare=False)
-    """The runs that were asked so far, by part and name."""
 
     def unsettled(self) -> str:
-        """Say how many of the runs that were asked had DCQCN's rates not level; "" if none had."""
+        """Count the asked runs in which DCQCN's rates were not level; "" if none."""
         found = [run.dcqcn.level for run in self.asked.values() if run.dcqcn]
         return f"; DCQCN unsettled in {len(found) - sum(found)} of {len(found)} runs" if not all(found) else ""
 
     def by_seed(self) -> list[Evidence]:
-        """Return the evidence of each seed alone."""
         seeds = sorted({run.seed for summary in self.parts.values() for run in summary.runs})
         return [
             Evidence(
@@ -75,7 +71,7 @@ class Evidence:
         ]
 
     def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
-        """Return the runs of a transport at a setting (the keys in ``where``, or "placement"). ``ended``: only those that ended well."""
+        """``where``: keys of a setting, or "placement". ``ended``: only runs that ended well."""
         found = [
             run
             for run in self._runs(part)
@@ -90,29 +86,26 @@ class Evidence:
         return self.parts[part].runs if part in self.parts else []
 
     def median(self, part: str, transport: str, figure: Figure, where: Mapping[str, Any] | None = None, ended: bool = True) -> float | None:
-        """Return the median over the seeds (and placements, unless one is given); None if no run has the figure."""
+        """Return the median over seeds and, unless one is given, placements."""
         samples = values(self.runs(part, transport, where, ended), figure)
         return statistics.median(samples) if samples else None
 
     def settings(self, part: str, key: str) -> list[Any]:
-        """Return the values of a swept key in a part's runs, in order."""
         swept_values = [run.settings.get(key) for run in self._runs(part)]
         return [value for value in dict.fromkeys(swept_values) if value is not None]
 
 
 def value_of(run: Run, figure: Figure) -> float | None:
-    """Return a figure of a run; None if it has none."""
     return figure(run) if callable(figure) else number_at(run, figure)
 
 
 def values(runs: Iterable[Run], figure: Figure) -> list[float]:
-    """Return the figure of each run that has it."""
     candidates = (value_of(run, figure) for run in runs)
     return [value for value in candidates if value is not None]
 
 
 def bus_share(run: Run) -> float | None:
-    """Return bus bandwidth over what theory allows on the healthy fabric. A run out of time counts with its finished steps, or 0."""
+    """Return bus bandwidth over the healthy ideal. A run out of time counts with its finished steps, or 0."""
     if not run.ideal_busbw_bps:
         return None
     if run.busbw_bps is None:
@@ -125,7 +118,7 @@ def ratio(a: float | None, b: float | None) -> float | None:
 
 
 def number(value: float | None, form: str) -> str:
-    """A number in Python's form; a share in per cent if the form ends so."""
+    """A form that ends in % writes a share in per cent."""
     if value is not None and math.isinf(value):
         return "never"
     text = "–" if value is None else format(value, form)
@@ -137,5 +130,5 @@ def percent(value: float | None, digits: int = 0) -> str:
 
 
 def or_never(value: float | None, awaited: bool) -> float | None:
-    """Return a duration: infinite if the event was awaited but did not happen, None if it was not awaited."""
+    """Return infinity for an event awaited that did not happen, None for one not awaited."""
     return math.inf if value is None and awaited else value

@@ -1,4 +1,4 @@
-"""Fig 15 to 17: collectives over message sizes, under MRC and under RoCE with 1 to 16 queue pairs, without and with loss."""
+"""Fig 15 to 17: collectives over message sizes, without and with loss."""
 
 from __future__ import annotations
 
@@ -9,31 +9,25 @@ from testbed.results.summary import Run
 from testbed.results.values import number_at
 
 SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
-PAYLOAD = 4096 / 4238
-"""Payload of a full packet over its frame (topologies.clos)."""
-PAPER_NIC_GB = 100.0
-"""GB/s of the paper's 800 Gb/s NIC."""
+PAYLOAD = 4096 / 4238  # payload of a full packet over its frame (topologies.clos)
+PAPER_NIC_GB = 100.0  # of the paper's 800 Gb/s NIC
 
 
 def share(e: Evidence, part: str, transport: str, size: Any, loss: float | None) -> float | None:
-    """Return the share of the ideal bus bandwidth, median over the seeds. A run out of time counts with its finished steps. ``loss``: None
-    in a part without any."""
+    """Return the median share of the ideal. A run out of time counts with its finished steps. ``loss``: None in a part without any."""
     return e.median(part, transport, bus_share, {SIZE: size, **({} if loss is None else {LOSS: loss})}, ended=False)
 
 
 def kept_share(e: Evidence, part: str, transport: str, size: Any, loss: float) -> float | None:
-    """Return the share under loss over that without loss."""
     return ratio(share(e, part, transport, size, loss), share(e, part, transport, size, 0.0))
 
 
 def size_range(e: Evidence, part: str) -> tuple[Any, Any]:
-    """Return the smallest and the largest size, as written in the sweep."""
     sizes = e.settings(part, SIZE)
     return (sizes[0], sizes[-1]) if sizes else (None, None)
 
 
 def out_of_time(e: Evidence, part: str, transport: str, size: Any, loss: float) -> str:
-    """Write how many runs did not end in time."""
     runs = e.runs(part, transport, {SIZE: size, LOSS: loss}, ended=False)
     count = sum(run.outcome != "done" for run in runs)
     return f" ({count} of {len(runs)} runs out of time)" if count else ""
@@ -54,7 +48,6 @@ def send_recv(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def raw_flows(run: Run) -> float | None:
-    """Return the payload of all flows over the raw rate of their destinations."""
     share = number_at(run, "groups.flows.of_line")
     return None if share is None else share * PAYLOAD
 
@@ -91,13 +84,11 @@ def ring(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def _chunk_rtts(run: Run) -> float | None:
-    """Return how long a chunk of a ring step takes on the wire, in base RTTs."""
     ideal = _over_rtt(run, "ideal_step_ns")
     return None if ideal is None else ideal / (2 * (run.ranks - 1))
 
 
 def _go_back_n(e: Evidence, part: str, size: Any) -> dict[str, Any]:
-    """Return what 1 % loss costs RoCE with 16 queue pairs: repetitions, timeouts, and the typical step in base RTTs."""
     where = {SIZE: size, LOSS: 0.01}
     lost, resent, timeouts = (
         sum(values(e.runs(part, "roce-16", where, ended=False), key)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
@@ -120,7 +111,6 @@ def all_to_all(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def ahead(e: Evidence, part: str) -> dict[str, Any]:
-    """Compare MRC with RoCE of one queue pair at every size of a part without loss."""
     of = {(name, size): share(e, part, name, size, None) for size in e.settings(part, SIZE) for name in ("mrc", "roce-1p")}
     sizes = dict.fromkeys(size for _, size in of)
     leads = [ratio(of["mrc", size], of["roce-1p", size]) for size in sizes]

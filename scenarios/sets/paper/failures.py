@@ -1,4 +1,4 @@
-"""Fig 5-8 and 9c-11: how much performance a job keeps while links and switches fail. Shipped scenarios, and two of a job."""
+"""Fig 5-8 and 9c-11: what a job keeps while links and switches fail."""
 
 from __future__ import annotations
 
@@ -12,31 +12,28 @@ from testbed.results.values import known, number_at
 
 
 def on_dead_us(run: Run) -> float | None:
-    """Return the time from a path's failure to the last packet on it, the longest of the run, in us."""
     durations_us = [f.last_on_dead_rtts * f.srtt_ns / 1e3 for f in run.failovers if f.last_on_dead_rtts is not None and f.srtt_ns]
     return max(durations_us, default=None)
 
 
 def found_us(run: Run) -> float | None:
-    """Return the time from a failure until the last sender had found it, the longest of the run, in us."""
     return _since_us(run, "detected_ns")
 
 
 def delivered_us(run: Run) -> float | None:
-    """Return the time from a failure until all that was lost to it had arrived after all, in us; infinite if a packet never did."""
+    """Return infinity if a packet never arrived."""
     return _since_us(run, "delivered_ns")
 
 
 def _since_us(run: Run, key: str) -> float | None:
-    """Return the longest time from a failure to an event of the senders that it concerned, in us. A fault that comes and goes has one such
-    event for all of its outages, so only the time of one with a single outage says something."""
+    """A fault that comes and goes has one such event for all outages, so only single outages count."""
     failovers = [f for f in run.failovers if len(f.outages_ns) == 1 and f.lost]
     times_ns = [or_never(None if (at := number_at(f, key)) is None else at - f.at_ns, True) for f in failovers]
     return max((ns / 1e3 for ns in times_ns if ns is not None), default=None)
 
 
 def beyond_theory(run: Run) -> float | None:
-    """Return the time lost to failures beyond the cost of the lost capacity, as a share of the healthy time of all steps."""
+    """Return time lost beyond the cost of the lost capacity, as a share of the healthy time of all steps."""
     cost = run.failure_cost
     healthy_ns = known(cost.healthy_step_ns) if cost else None
     if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None or not cost.steps or not healthy_ns:
@@ -45,44 +42,36 @@ def beyond_theory(run: Run) -> float | None:
 
 
 def lost_share(run: Run) -> float | None:
-    """Return the time lost to failures, as a share of the healthy time of all steps."""
     return ratio(number_at(run, "failure_cost.extra_percent"), 100)
 
 
 def flaps_had(run: Run) -> float | None:
-    """Return how often something was down."""
     return float(sum(len(f.outages_ns) for f in run.failovers)) or None
 
 
 def flap_us(run: Run) -> float | None:
-    """Return the time lost to an outage beyond the cost of the lost capacity, in us: the mean of the run."""
     cost = run.failure_cost
     extra_ns = None if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None else cost.extra_ns - cost.ideal_extra_ns
     return ratio(None if extra_ns is None else extra_ns / 1e3, flaps_had(run))
 
 
 def packets_a_flap(run: Run) -> float | None:
-    """Return the packets that a queue pair lost to an outage: the mean of those that lost any."""
     return ratio(float(sum(f.lost for f in run.failovers)), sum(f.left_queue_pairs for f in run.failovers))
 
 
-QPS = 4
-"""Queue pairs of a rank in job-t1-reboots.toml."""
+QPS = 4  # of a rank in job-t1-reboots.toml
 
 
 def touched_share(run: Run) -> float | None:
-    """Return the share of the queue pairs that a failed switch touched: the mean over the failures."""
     return statistics.mean(f.left_queue_pairs for f in run.failovers) / (QPS * run.ranks) if run.failovers else None
 
 
 def longer(run: Run) -> float | None:
-    """Return by how much the slowest step since a failure was longer than a healthy one, as a share."""
     slowdown = number_at(run, "failure_cost.slowdown")
     return None if slowdown is None else slowdown - 1
 
 
 def ride(e: Evidence, part: str) -> dict[str, Any]:
-    """Count wrong results, failed steps and queue pairs in error, in the runs that were not interrupted."""
     runs = [run for run in e.runs(part, "mrc", ended=False) if run.outcome in FINISHED]
     if not runs:
         return {"value": 0.0}
@@ -92,7 +81,6 @@ def ride(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def worst_ev(run: Run) -> float | None:
-    """Return how many packets were lost on the EV that lost most."""
     return max((f.losses_per_ev for f in run.failovers if f.losses_per_ev), default=None)
 
 
@@ -101,29 +89,24 @@ def lost_per_rank(run: Run) -> float | None:
 
 
 def left_share(run: Run) -> float | None:
-    """Return the share of the bus bandwidth that theory leaves at the worst time."""
     ideal = run.ideal_busbw_bps
     return min((row.theory_bps / ideal for row in run.outside_busbw or ()), default=None) if ideal else None
 
 
 def lower_during(run: Run) -> float | None:
-    """Return how much less payload arrived while something was broken than before, as a share."""
     share = ratio(number_at(run, "failure_cost.during_bps"), number_at(run, "failure_cost.before_bps"))
     return None if share is None else 1 - share
 
 
 def back_share(run: Run) -> float | None:
-    """Return the share of EVs that came back after the first time they were given up."""
     return run.flaps[0].back / run.flaps[0].n if run.flaps else None
 
 
 def out_first(run: Run) -> float | None:
-    """Return how long EVs stayed out of use the first time they were given up: median, in base RTTs."""
     return _out_rtts(run, 0)
 
 
 def out_last(run: Run) -> float | None:
-    """Return the same of the last time."""
     return _out_rtts(run, -1)
 
 

@@ -1,4 +1,4 @@
-"""A figure of the paper: its scenarios in full and quick form, its statements, and how it is drawn."""
+"""A figure of the paper: scenarios in full and quick form, statements, and a drawing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One scenario of a figure. ``quick`` may reduce steps, durations, sizes and seeds, but change nothing else."""
+    """One scenario of a figure. ``quick`` may only reduce steps, durations, sizes and seeds."""
 
     name: str
     scenario: str  # a shipped scenario's name, or a file beside this module
@@ -33,11 +33,10 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     world: Annotated[str, one_of(("", *WORLDS))] = ""  # in which it runs; "": emulated, unless it has what only simulated switches do
 
     def simulated(self, scenario: Scenario) -> bool:
-        """Whether it runs in the simulated world."""
         return self.world == SIMULATED or (not self.world and bool(needs_simulation(scenario)))
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        """Load the scenario. Raises :class:`scenarios.schema.values.ScenarioError`."""
+        """Raises :class:`scenarios.schema.values.ScenarioError`."""
         source = str(HERE / self.scenario) if self.scenario.endswith(".toml") else self.scenario
         return load_scenario(
             source,
@@ -52,7 +51,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PaperFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What figures.toml has of a figure; its head explains the keys. ``parts`` is empty if the figure is computed."""
+    """The head of figures.toml explains the keys. ``parts`` is empty if the figure is computed."""
 
     id: str
     title: str
@@ -70,6 +69,6 @@ class PaperFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return out / (part.home or self.id) / part.name
 
     def evaluate(self, evidence: Evidence) -> list[Row]:
-        """Return the verdict on each statement. What is only computed from the paper's own inputs does not agree: it follows."""
+        """Judge each statement. What is computed from the paper's own inputs does not agree: it follows."""
         rows = [statement.judged(evidence) for statement in self.statements.values()]
         return rows if self.parts else [replace(row, verdict=COMPUTED) if row.verdict == AGREES else row for row in rows]

@@ -1,4 +1,4 @@
-"""Every figure of the paper that is reproduced here, in the paper's order: figures.toml."""
+"""Reads figures.toml, the paper's reproduced figures in its order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topologies.structs import Refused, convert, there_are
 
 
 def read_figures(text: str) -> tuple[PaperFigure, ...]:
-    """Read figures.toml. Raises :class:`topologies.structs.Refused` for what it may not say."""
+    """Raises :class:`topologies.structs.Refused`."""
     data = tomllib.loads(text)
     words = data["words"]
     shared = _statements(data["shared"], words, "figures.toml: shared", {})
@@ -30,7 +30,6 @@ def read_figures(text: str) -> tuple[PaperFigure, ...]:
 
 
 def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str, shared: Mapping[str, Statement]) -> dict[str, Statement]:
-    """Read a table of statements, each complete with what it takes from another one."""
     known, own = dict(shared), {}
     for id, table in tables.items():
         it = convert(_with_words(table, words), Statement, f"{where}.{id}")
@@ -45,7 +44,6 @@ def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str,
 
 
 def _with_words(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    """Return the table with ``{word}`` in its texts replaced by the word's text."""
     filled = dict(table)
     for key, value in table.items():
         for word, meaning in words.items() if isinstance(value, str) else ():
@@ -57,7 +55,7 @@ FIGURES = read_figures((HERE / "figures.toml").read_text(encoding="utf-8"))
 
 
 def chosen(ids: Sequence[str]) -> list[PaperFigure]:
-    """Return the named figures in the paper's order, or all if there are no names. ``9`` means 9a to 9d, ``6`` means 5-7.
+    """Return the named figures in the paper's order; without names all. ``9`` means 9a to 9d, ``6`` means 5-7.
 
     Raises :class:`testbed.errors.UserError`, which names the nearest figure.
     """

@@ -7,8 +7,7 @@ from typing import Any
 from scenarios.sets.paper.claims import Evidence, percent, ratio
 
 SENDERS = "workload.senders"
-XOFF_BYTES = 1_000_000
-"""XOFF threshold of a port on cluster D with pfc_xoff_bdp = 2: 2 BDP of 400 Gb/s and 10 us."""
+XOFF_BYTES = 1_000_000  # of a port on cluster D with pfc_xoff_bdp = 2: 2 BDP of 400 Gb/s and 10 us
 
 
 def profiles(e: Evidence, part: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fig 9a and 9b: a host's NIC ports go down and come back under flows, one by one and four of eight together."""
+"""Fig 9a and 9b: a host's NIC ports go down and come back under flows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from testbed.results.summary import PortPhase, Run
 
 
 def settled_down(run: Run) -> float | None:
-    """Return the longest time from the loss of a port until goodput was steady at what the live ports carry, in base RTTs; infinite if it
-    never was."""
+    """Return base RTTs from a port's loss until goodput was steady at what live ports carry, the longest; infinite if never."""
     return or_never(value_of(run, "port_down_rtts"), _has(run, "down"))
 
 
 def settled_up(run: Run) -> float | None:
-    """Return the same from the return of a port."""
     return or_never(value_of(run, "port_back_rtts"), _has(run, "up"))
 
 
@@ -22,8 +20,7 @@ def _has(run: Run, phase: str) -> bool:
 
 
 def ladder(e: Evidence, part: str) -> dict[str, str]:
-    """Write the shares that the live ports carried, and those that they could: of each number of ports the phase that is farthest off, of
-    all runs and both directions."""
+    """Compare the shares that live ports carried and could carry, per number of ports, in the worst phase of all runs."""
     worst: dict[int, PortPhase] = {}
     for row in (row for run in e.runs(part, "mrc") for row in run.ports if row.phase == "down" and row.share is not None):
         if row.live not in worst or (row.error or 0) > (worst[row.live].error or 0):

@@ -1,4 +1,4 @@
-"""Fig 4 and 12-14: how a sender treats single EVs that are dead from the start, lossy, or shared with another flow."""
+"""Fig 4 and 12-14: how a sender treats single EVs: dead from the start, lossy, or shared with another flow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from testbed.terminal import duration
 
 
 def losses_per_qp(run: Run) -> float | None:
-    """Return the losses per queue pair of a ring, which has one sending queue pair per rank."""
     return ratio(run.untrimmed_loss, run.ranks)
 
 
@@ -19,7 +18,6 @@ def per_dead_path(run: Run) -> float | None:
 
 
 def found_rtts(run: Run) -> float | None:
-    """Return the time until all dead paths were found, in base RTTs."""
     return (run.dead_at_start.found_ns or 0) / run.base_rtt_ns or None
 
 
@@ -29,27 +27,24 @@ def dead_paths(e: Evidence, part: str) -> dict[str, str]:
 
 
 def used_after_loss(run: Run) -> float | None:
-    """Return how long the lossy path was used after its first loss was found, in ns; infinite if it was never given up."""
+    """Return infinity if the lossy path was never given up."""
     return or_never(value_of(run, "lossy_paths.0.used_after_loss_ns"), bool(value_of(run, "lossy_paths.0.losses")))
 
 
 def afterwards(e: Evidence, part: str) -> dict[str, str]:
-    """Write what a lossy path carried once its first loss was found."""
     used_ns = e.median(part, "mrc", used_after_loss)
     still = f"packets for {duration(used_ns)} more" if used_ns is None or math.isfinite(used_ns) else "packets to the end"
     return {"then": "no more packets" if used_ns == 0 else still}
 
 
 def backups(run: Run) -> float | None:
-    """Return how many EVs took the lossy one's place."""
     return len(run.lossy_paths[0].replaced_by) if run.lossy_paths else None
 
 
 def evs_back(run: Run) -> float | None:
-    """Return how many EVs came back after the first time they were given up."""
     return run.flaps[0].back if run.flaps else None
 
 
 def separation_time(run: Run) -> float | None:
-    """Return the base RTTs until the free flow had left the shared EVs; infinite if it never did."""
+    """Return infinity if the free flow never left the shared EVs."""
     return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.separations))

@@ -1,4 +1,4 @@
-"""Sections 2.1, 3, 4 and 5.1, which have no figure: a plane that is thin, a link that Clustermapper names, a NIC's only transceiver."""
+"""Sections 2.1, 3, 4 and 5.1, without figures: a thin plane, a link that Clustermapper names, a NIC's only transceiver."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from scenarios.sets.paper.claims import Evidence, or_never, ratio, value_of, val
 from testbed.results.summary import Run
 from testbed.results.values import number_at
 
-SPANS = ("5s", "12s")
-"""How long all ports are down in only-transceiver.toml; the first is the flap that is judged."""
+SPANS = ("5s", "12s")  # of all ports down in only-transceiver.toml; the first is judged
 
 
 def left_of_ideal(run: Run) -> float | None:
-    """Return the share of the healthy fabric's bus bandwidth that theory leaves with planes loaded equally."""
     return ratio(run.degraded_busbw_bps, run.ideal_busbw_bps)
 
 
 def beside_share(run: Run) -> float | None:
-    """Return the bus bandwidth over what theory leaves beside background traffic with planes loaded equally."""
+    """Return bus bandwidth over what theory leaves beside background traffic."""
     return ratio(run.busbw_bps, number_at(run, "beside_background_busbw_bps"))
 
 
 def rotation_packets(run: Run) -> float | None:
-    """Return the first transmissions of all hosts over all planes."""
     return float(sum(run.rotation.sent_packets)) if run.rotation else None
 
 
 def named_ms(run: Run) -> float | None:
-    """Return how long after the first fault began its link was named, in ms; infinite if it never was."""
+    """Return infinity if the first fault's link was never named."""
     ns = value_of(run, "mapper.faults.0.named_ns")
     return or_never(None if ns is None else ns / 1e6, bool(run.mapper and run.mapper.faults))
 
 
 def errors(e: Evidence, part: str) -> dict[str, Any]:
-    """Count the runs with queue pairs in error, by how long the ports were down."""
     found = {
         span: values((r for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False) if r.outcome in FINISHED), "qp_errors")
         for span in SPANS

@@ -1,4 +1,4 @@
-"""Writes ``paper.html``, self-contained, and a table for the terminal, from ``figure.json`` files only."""
+"""Writes ``paper.html`` and a table for the terminal, from ``figure.json`` files only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ Conclusion = Mapping[str, Any]
 
 
 def trust(figure: Conclusion) -> str:
-    """Write one line: runs, seeds, base RTT, fidelity."""
     if not figure["parts"]:
         return "computed, nothing was run" if not figure["trouble"] else "; ".join(figure["trouble"])
     runs = sum(part["runs"] for part in figure["parts"])
@@ -68,12 +67,10 @@ _EVIDENCE: list[Column] = [
     ("verdict", _verdict),
     ("figure", lambda row: [(row["figure"], f"#fig-{row['figure']}")]),
 ]
-"""What speaks for or against a claim."""
 HEADS = [head for head, _ in _EVIDENCE]
 
 
 def table(conclusions: Sequence[Conclusion]) -> Any:
-    """Return a table for the terminal: the paper's claims in its order, each with its evidence."""
     rows: list[list[Cell] | None] = []
     every = len(conclusions) == len(FIGURES)  # else only what the figures that were chosen speak of
     for claim in (claim for claim in by_claim(conclusions) if claim["evidence"] or every):
@@ -92,7 +89,7 @@ def summary_line(conclusions: Sequence[Conclusion]) -> str:
 
 
 def write_page(out: Path) -> Path:
-    """Write ``paper.html`` and ``paper.json`` from the conclusions in a directory. The same files give the same bytes."""
+    """The same files give the same bytes."""
     from scenarios.show.html import write_page as write
 
     conclusions = concluded(out)

@@ -1,4 +1,4 @@
-"""What two hosts keep while links and paths between them fail, on fabrics with the paper's proportions (Fig 12 and 19).
+"""What two hosts keep while links and paths between them fail (Fig 12 and 19).
 
 Simulated: cluster B with 256 paths between the two, cluster D with 4.
 """
@@ -14,13 +14,11 @@ from scenarios.sets.paper.claims import Evidence, percent, values
 from scenarios.sets.paper.one_path import used_after_loss
 from testbed.results.summary import Run
 
-SETTLED_RTTS = 20
-"""Base RTTs after a fault from which on scenarios.figures.failures counts what flows keep."""
+SETTLED_RTTS = 20  # after which scenarios.figures.failures counts what flows keep
 LOSS = "fault.0.probability"
 
 
 def any_loss(e: Evidence, part: str) -> dict[str, Any]:
-    """Look at every rate of loss of the sweep."""
     runs = e.runs(part, "mrc")
     kept = {rate: e.median(part, "mrc", "kept_during", {LOSS: rate}) for rate in e.settings(part, LOSS)}
     least = min((value for value in kept.values() if value is not None), default=None)
@@ -31,7 +29,7 @@ def any_loss(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def phases(run: Run) -> list[tuple[float, float]]:
-    """(goodput kept during a fault, what the live ones of a T0's four uplinks carry meanwhile), both as shares of the time before."""
+    """Return (goodput kept during a fault, what the live ones of a T0's four uplinks carry), shares of the time before."""
     spans = [(f.at_ns, f.healed_ns, f.links, f.kept_during) for f in run.failovers if f.healed_ns is not None and f.kept_during is not None]
     shares = []
     for at, end, _, kept in spans:

@@ -1,4 +1,4 @@
-"""What the paper claims, read from claims.toml: each claim once, under a number of ours. figures.toml holds the evidence."""
+"""Reads claims.toml: what the paper claims, under numbers of ours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Concludes figures from their files: verdicts, drawing, ``figure.json``. scenarios.sets.series runs them and defines the directory.
-
-Called by ``mrcbed paper``.
-"""
+"""Concludes figures from their files: verdicts, drawing, ``figure.json``."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ run_series = partial(series.run_series, PAPER)
 
 
 def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
-    """Judge and draw a figure from its files, write its ``figure.json`` and return it. It also lists what is missing or unreadable."""
     from scenarios.figures.stored import Stored
 
     stored: dict[str, Stored] = {}
@@ -77,7 +73,6 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
 
 
 def part_figures(name: str, summary: Summary, figure: PaperFigure) -> dict[str, Any]:
-    """Return what a reader needs to weigh a part's figures: base RTTs, and how far its runs can be trusted."""
     runs = summary.runs
     part = next(part for part in figure.parts if part.name == name)
     return {
@@ -95,12 +90,10 @@ def part_figures(name: str, summary: Summary, figure: PaperFigure) -> dict[str, 
 
 
 def concluded(out: Path, figures: Sequence[PaperFigure] = FIGURES) -> list[dict[str, Any]]:
-    """Return every existing ``figure.json``, in the paper's order; unreadable ones are left out."""
     return series.concluded(out, figures, FIGURE)
 
 
 def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the paper's claims in its order, each with its evidence from all figures and the verdict that follows from it."""
     claims = []
     for claim in CLAIMS:
         evidence = [
@@ -116,7 +109,6 @@ def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def counts(conclusions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return verdict -> number of claims."""
     totals = Counter(claim["verdict"] for claim in by_claim(conclusions))
     return {verdict: totals[verdict] for verdict in VERDICTS if totals[verdict] or verdict in (AGREES, DIFFERS)}
 

@@ -1,4 +1,4 @@
-"""Section 2: what a split of the NIC into planes saves, computed by topologies.sizing; nothing is run."""
+"""Section 2: what a split of the NIC into planes saves, computed by topologies.sizing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ def paper_size(planes: int, tiers: int, nics: int = PAPER_NICS) -> Size:
 
 
 def sizes(_: Evidence, part: str) -> dict[str, Any]:
-    """Compute what section 2 claims with the formulae."""
     two, three, four = paper_size(8, 2), paper_size(1, 3), paper_size(1, 4)
     nics = three.most_nics  # compared at a size that both reach
     small, large = paper_size(8, 2, nics), paper_size(1, 3, nics)
@@ -28,7 +27,7 @@ def sizes(_: Evidence, part: str) -> dict[str, Any]:
 
 
 def table() -> tuple[list[str], list[list[str]]]:
-    """Return (heads, rows): the paper's NICs, split in 1, 2, 4 and 8, each with the fewest tiers possible, and three tiers of one plane."""
+    """Return (heads, rows): the paper's NICs, split in 1, 2, 4 and 8, with the fewest tiers, and three tiers of one plane."""
     heads = [
         "planes",
         "port",

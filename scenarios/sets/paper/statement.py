@@ -1,4 +1,4 @@
-"""A statement of figures.toml, and the verdict on it: the numbers it names, put into its texts and held against its condition. Pure."""
+"""Judges a statement of figures.toml: measured numbers fill its texts and meet its condition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_RUNS: dict[str, Callable[[Run], float | None]] = {
         *(one_path.evs_back, one_path.separation_time, operations.left_of_ideal, operations.named_ms),
     )
 }
-"""Figures of a run that are more than a key of it, by the name that ``numbers`` has."""
+"""Figures that are more than a key of a run, by the name in ``numbers``."""
 OF_PARTS: dict[str, Callable[[Evidence, str], Places]] = {
     function.__name__: function
     for function in (
@@ -41,7 +41,7 @@ OF_PARTS: dict[str, Callable[[Evidence, str], Places]] = {
         *(collectives.send_recv, collectives.ring, collectives.all_to_all, collectives.ahead, lossless.profiles, sizing.sizes),
     )
 }
-"""What no median gives, by the name that ``by`` has: (evidence, part) -> places. One that saw nothing gives no more than the value."""
+"""What no median gives, by the name in ``by``: (evidence, part) -> places. One that saw nothing gives only the value."""
 
 ARITHMETIC: dict[str, Callable[[Any, Any], float | None]] = {"/": ratio, "-": operator.sub, "+": operator.add}
 _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
@@ -50,7 +50,7 @@ _FORM = re.compile(r"(?P<before>.*?)(?P<form>[+,]*\.\d[f%])(?P<after>.*)")
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What figures.toml says of a part of a claim; its head explains the keys. Texts have places for what was measured."""
+    """The head of figures.toml explains the keys. Texts have places for what was measured."""
 
     claim: int = 0
     text: str = ""
@@ -68,7 +68,7 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holds: Annotated[str, text(f"(?:{_CONDITION}(?:, {_CONDITION})*)?", "conditions like 'value >= 0.98, after > before'")] = ""
 
     def judged(self, evidence: Evidence) -> Row:
-        """Return the row with the verdict. Raises KeyError for a place that nothing fills."""
+        """Raises KeyError for a place that nothing fills."""
         asked = Evidence(evidence.parts)
         places = self._places(asked)
         seeds = [self._places(one) for one in evidence.by_seed()]
@@ -108,7 +108,7 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
-    """Return what ``numbers`` names: a place, arithmetic of two, or the median of a transport's figure where settings are so."""
+    """Return a place, arithmetic of two, or the median of a transport's figure where settings are so."""
     match words.split():
         case [name]:
             return places[name]
@@ -122,7 +122,7 @@ def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
 
 
 def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
-    """Return the verdict on a condition: on the threshold if the interval of (number less bound) over the seeds has ends on both sides."""
+    """Return a verdict: on the threshold if the interval of (number less bound) over the seeds has ends on both sides."""
     left, how, right = condition.split()
 
     def less_bound(of: Places) -> float | None:
@@ -140,8 +140,8 @@ def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
 
 class _Texts(Formatter):
     def format_field(self, value: Any, form: str) -> str:
-        """``.1%``, ``.0f`` and the like of a number or None, and words around it that need a number; ``rtts``; ``us`` and ``duration`` of
-        ns; no form: as Python writes the value."""
+        """Format ``.1%``, ``.0f`` and the like of a number or None, and words around it that need a number; ``rtts``; ``us`` and
+        ``duration`` of ns."""
         match form:
             case "":
                 return str(value)

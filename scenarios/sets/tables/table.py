@@ -1,4 +1,4 @@
-"""A table of tables.toml: its runs, its cells as medians with their intervals, and its Markdown."""
+"""A table of tables.toml: its runs, its cells as medians with intervals, and its Markdown."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from testbed.results.values import Setting
 from topologies.structs import convert, text
 
 CONCLUDED = "table.json"
-UNITS = {" µs": 1e3, " ms": 1e6, " GB/s": 8e9, " Gb/s": 1e9, " kB": 1e3}
-"""What a value is divided by for a unit: times are in ns, rates in bits/s, sizes in bytes."""
+UNITS = {" µs": 1e3, " ms": 1e6, " GB/s": 8e9, " Gb/s": 1e9, " kB": 1e3}  # divisors: times are in ns, rates in bits/s, sizes in bytes
 FORM = re.compile(r"(?P<form>[+,]*\.\d[f%])(?P<unit>.*)")
 
 
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row or a column; a cell is of both, and what the row leaves open is the column's."""
+    """A row or a column; what the row of a cell leaves open is the column's."""
 
     head: str
     part: str = ""
@@ -47,7 +46,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What a cell says: the median over the seeds, its interval, and how many runs ended well with a value, of how many."""
+    """``n`` of ``of`` runs ended well and have a value."""
 
     form: str
     median: float | None = None
@@ -76,7 +75,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class StoredTable(msgspec.Struct, frozen=True):
-    """A concluded table, as results/reference/tables has it. ``declared``: a hash of what was asked; ``files``: pictures and data of it."""
+    """``declared``: a hash of what was asked; ``files``: pictures and data."""
 
     id: str
     title: str
@@ -88,7 +87,6 @@ class StoredTable(msgspec.Struct, frozen=True):
     stamp: Stamp | None = None  # None is refused, but said of whom
 
     def markdown(self, now: Mapping[str, str]) -> str:
-        """Return the table and what is said below it. ``now``: the fingerprints of the worlds."""
         assert self.stamp
         lines = [self.heads, ["---"] * (" | ".join(self.heads).count("|") + 1), *([row.head, *map(str, row.cells)] for row in self.rows)]
         intervals = interval_note(cell.n for row in self.rows for cell in row.cells)
@@ -98,8 +96,6 @@ class StoredTable(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What tables.toml has of a table; its head explains the keys."""
-
     id: str
     title: str
     parts: tuple[Part, ...]
@@ -125,7 +121,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def concluded(self, out: Path) -> StoredTable:
-        """Return what a directory of runs says. Raises :class:`testbed.results.reading.ResultsError`."""
+        """Raises :class:`testbed.results.reading.ResultsError`."""
         summaries = {part.name: read(self.directory(part, out) / "summary.json", Summary) for part in self.parts}
         evidence = Evidence(summaries)
         return StoredTable(
@@ -148,8 +144,8 @@ FUNCTIONS = {**OF_RUNS, failures_per_step.__name__: failures_per_step}
 
 
 def of(run: Run, words: str, runs: Sequence[Run] = ()) -> float | None:
-    """Return a figure of a run: a key, a function or a number, or "A / B + C" of them, from left to right. ``runs``: for TRANSPORT:A, which
-    is that of another transport with the same seed, placement and settings."""
+    """Evaluate a key, a function or a number, or "A / B + C" of them, from left to right. ``runs``: for TRANSPORT:A, another transport's
+    with the same seed, placement and settings."""
 
     def figure(name: str) -> float | None:
         transport, _, key = name.rpartition(":")
@@ -170,7 +166,6 @@ def of(run: Run, words: str, runs: Sequence[Run] = ()) -> float | None:
 
 
 def conclude(table: Table, out: Path) -> StoredTable:
-    """Write what :meth:`Table.concluded` says into the table's directory."""
     (out / table.id).mkdir(exist_ok=True)
     it = table.concluded(out)
     write_json(out / table.id / CONCLUDED, msgspec.to_builtins(it))
@@ -178,7 +173,7 @@ def conclude(table: Table, out: Path) -> StoredTable:
 
 
 def read_tables(toml: str) -> tuple[Table, ...]:
-    """Read tables.toml. Raises :class:`topologies.structs.Refused` for what it may not say."""
+    """Raises :class:`topologies.structs.Refused`."""
     shared = {(name := f"{it.id}/{part.name}"): replace(part, name=name, home=part.home or it.id) for it in FIGURES for part in it.parts}
     tables = []
     for id, keys in tomllib.loads(toml)["table"].items():

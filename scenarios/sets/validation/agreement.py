@@ -1,7 +1,7 @@
-"""Compares columns: theory with simulation, simulation with emulation. A row per figure, a verdict per row. Pure.
+"""Compares theory with simulation, simulation with emulation: a verdict per figure.
 
-The bounds are those of the issue and fixed: 5 % for medians, 15 % for tails. A row within them agrees, whatever is known about it. A row
-beyond them needs a cause from ``causes`` for this figure, this pair of columns and this direction.
+A row within the fixed bounds agrees, whatever is known about it. A row beyond them needs a cause from ``causes`` for this figure, this pair
+of columns and this direction.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from testbed.world import EMULATED, SIMULATED
 THEORY = "theory"
 AGREES, CHANCE, EXPLAINED, DIFFERS = "agrees", "by chance", "explained", "DIFFERS"
 ALONE, NO_DATA = "alone", "no data"
-"""ALONE: there is only one column, nothing to compare it with. NO_DATA: a requested world lacks the figure."""
+"""ALONE: nothing to compare with. NO_DATA: a requested world lacks the figure."""
 VERDICTS = (AGREES, CHANCE, EXPLAINED, DIFFERS, ALONE, NO_DATA)
 SIGMAS = 2
-"""Counts of packets, and figures of a failure, count as equal if they differ by at most this many standard deviations [ours]."""
+"""Standard deviations within which counts, and figures of a failure, are equal [ours]."""
 IN_BURSTS = 4
 """Variance of a count over its mean where a single run per world cannot show it [ours]: 4.0 for the trims of ``incast``, 2.0 for the marks
 of ``link-failure`` (quick forms, simulated, seeds 1 to 20 and 1 to 12)."""
@@ -31,8 +31,6 @@ of ``link-failure`` (quick forms, simulated, seeds 1 to 20 and 1 to 12)."""
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of a case at a setting. ``partings``: the differences of its compared pairs of columns."""
-
     case: str
     where: str
     figure: Figure
@@ -45,7 +43,6 @@ class Row:
         return self.columns[column].value if column in self.columns else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for validation.json."""
         return {
             "case": self.case,
             "where": self.where,
@@ -67,7 +64,7 @@ class Row:
 def rows_of(
     case: str, where: str, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], causes: Sequence[Cause] = CAUSES
 ) -> list[Row]:
-    """``columns``: THEORY and worlds -> figures. ``wanted``: worlds that must have the figure. Rows in the order of :data:`FIGURES`."""
+    """``columns``: THEORY and worlds -> figures. ``wanted``: worlds that must have the figure."""
     rows = []
     for id, figure in FIGURES.items():
         available = {name: figures[id] for name, figures in columns.items() if id in figures}
@@ -77,7 +74,7 @@ def rows_of(
 
 
 def _too_few(figure: Figure, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], available: Mapping[str, Seen]) -> bool:
-    """Whether a world has too few samples for this percentile, though enough for the median. Then all columns leave it out."""
+    """Whether a world has too few samples for this percentile, though enough for the median. Then all columns drop it."""
     return figure.id in ("p90", "p99") and any(world not in available and "p50" in columns.get(world, {}) for world in wanted)
 
 
@@ -96,8 +93,8 @@ def _row(case: str, where: str, figure: Figure, available: dict[str, Seen], want
 
 
 def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
-    """Return (column, reference) of each comparison. Both worlds are compared with theory where it says zero, else the first world only;
-    emulated runs at a larger dilation with those at the usual one."""
+    """Return (column, reference). Both worlds are compared with theory where it says zero, else the first only; emulated runs at a larger
+    dilation with usual ones."""
     worlds = [world for world in (SIMULATED, EMULATED) if world in columns]
     result = []
     if THEORY in columns:
@@ -118,10 +115,10 @@ def _parting(case: str, figure: Figure, column: str, reference: str, a: Seen, b:
 
 
 def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether the packet counts of two worlds, over equally many runs, may come from one random process: then they do not differ.
+    """Whether packet counts of two worlds, over equally many runs, may come from one random process.
 
-    The difference of the sums is compared with the standard deviation of independent events, or with that among the runs of a world if it
-    is larger: bursts vary more than independent events. One run per world is taken to vary :data:`IN_BURSTS` times as much.
+    The difference of the sums is compared with the standard deviation of independent events, or of a world's runs if larger: bursts vary
+    more. One run per world is taken to vary :data:`IN_BURSTS` times as much.
     """
     if not a or len(a) != len(b):
         return False
@@ -133,7 +130,7 @@ def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def alike(a: Sequence[float], b: Sequence[float]) -> bool:
-    """The same for a figure that each run has once: whether the spread over seeds explains the difference of the means of two worlds."""
+    """As :func:`by_chance`, for a figure that a run has once."""
     if len(a) < 2 or len(b) < 2:
         return False
     error = math.sqrt(sum(statistics.variance(values) / len(values) for values in (a, b)))
@@ -141,5 +138,4 @@ def alike(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def counts_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return verdict -> number of rows, for rows as plain values."""
     return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}

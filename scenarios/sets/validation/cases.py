@@ -1,4 +1,4 @@
-"""The cases of validation: scenarios of a few seconds, each run in both worlds. The title of a case says what it is for."""
+"""The cases of validation: scenarios of a few seconds, each run in both worlds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from testbed.world import EMULATED, WORLDS
 HERE = Path(__file__).parent
 SEEDS = (1, 2, 3)
 SLOWER = "slower"
-"""The column of emulated runs at :data:`SLOWER_BY` times the dilation: what parts from the others in it is the machine's."""
+"""Column of emulated runs at :data:`SLOWER_BY` times the dilation: what differs there is the machine's."""
 SLOWER_BY = 2
 
 
 class Slower(Part, frozen=True):
-    """The part that is run slower."""
-
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
         scenario = super().load(quick, seeds)
         return at_dilation(scenario, SLOWER_BY * scenario.dilation)
@@ -30,7 +28,7 @@ class Slower(Part, frozen=True):
 
 @dataclass(frozen=True)
 class Case:
-    """``scenario``: a file beside this module. ``full`` and ``quick`` as ``--set`` has them. ``slower``: emulated a second time, slower."""
+    """``scenario``: a file beside this module. ``full`` and ``quick`` as in ``--set``. ``slower``: emulated a second time, slower."""
 
     id: str
     title: str
@@ -43,7 +41,6 @@ class Case:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """One per world, by its name: the same scenario with the same seeds; and the slower one."""
         form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, (self.transport,))
         slower = (Slower(SLOWER, *form, world=EMULATED),) if self.slower and EMULATED in self.worlds else ()
         return (*(Part(world, *form, world=world) for world in self.worlds), *slower)
@@ -52,8 +49,7 @@ class Case:
         return out / self.id / part.name
 
 
-_FEWER = ("workload.steps=21",)
-"""Settings with as many steps as a median needs."""
+_FEWER = ("workload.steps=21",)  # as many steps as a median needs
 
 
 def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 34, slower: bool = False) -> Case:
@@ -83,7 +79,7 @@ CASES = (
 
 
 def chosen(names: Sequence[str], worlds: Sequence[str] = WORLDS) -> list[Case]:
-    """Return the named cases in order, or all if there are no names. ``ring`` means all that begin with ``ring-``.
+    """Return the named cases in order; without names all. ``ring`` means all that begin with ``ring-``.
 
     Raises :class:`UserError`, which names the nearest case.
     """
@@ -100,7 +96,7 @@ def chosen(names: Sequence[str], worlds: Sequence[str] = WORLDS) -> list[Case]:
 
 
 def parse_worlds(text: str) -> tuple[str, ...]:
-    """Parse ``simulated`` or ``emulated,simulated``; return the worlds in this order. Raises :class:`UserError`."""
+    """Parse ``emulated,simulated``. Raises :class:`UserError`."""
     names = [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in WORLDS]
     if unknown:

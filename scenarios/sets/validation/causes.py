@@ -1,7 +1,6 @@
-"""The known causes of differences between columns. docs/why/fidelity.md argues each; ``section`` is a heading there.
+"""Known causes of differences between columns; docs/why/fidelity.md argues them, ``section`` by section.
 
-A cause holds for the figures, columns and direction that it names, and up to a size. Beyond it another cause must be at work, and the row
-is unexplained again. Causes change no bound.
+A cause holds for the figures, columns and direction that it names, and up to a size. Causes change no bound.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Cause:
-    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation of ``of`` from
-    ``against`` that it explains."""
+    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation that the cause explains."""
 
     cases: str
     figures: str
@@ -84,9 +82,7 @@ CAUSES: tuple[Cause, ...] = (
         "where the hash puts two flows on one cable, DCQCN cuts their rates and needs some steps to recover", "DCQCN's saw",
     ),
 )  # fmt: skip
-"""Sizes are as measured, with a small margin."""
 
 
 def cause_of(parting: Parting, causes: Sequence[Cause] = CAUSES) -> Cause | None:
-    """Return the first cause that explains the difference, if any."""
     return next((cause for cause in causes if cause.explains(parting)), None)

@@ -1,7 +1,4 @@
-"""Concludes a case from its files and writes ``case.json``: rows with verdicts, and how far its runs can be trusted.
-
-Called by ``mrcbed validate``.
-"""
+"""Concludes a case: rows with verdicts, and how far its runs can be trusted."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ run_series = partial(series.run_series, VALIDATION)
 
 
 def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
-    """Judge a case from the files in ``out``, write its ``case.json`` and return it. It also lists what is missing or unreadable.
-
-    A world is wanted if it was requested, or if it has earlier results.
-    """
+    """Return ``case.json``, with what is missing or unreadable. A world is wanted if it was requested, or has earlier results."""
     trouble: list[str] = []
     points_of: dict[str, list[Point]] = {}
     runs_of: dict[str, list[Run]] = {}
@@ -73,7 +67,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
 
 
 def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -> dict[str, dict[str, Seen]]:
-    """Return setting in words -> ideals. If the ideals of runs differ by seed, it takes the median, since it is compared with medians."""
+    """Return setting -> ideals; of runs that differ by seed the median, since it is compared with medians."""
     ideals_of = {}
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
@@ -87,7 +81,6 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
 
 
 def _trust(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what a reader needs to weigh the figures of a world."""
     return {
         "runs": len(runs),
         "seeds": len({run.seed for run in runs}),
@@ -98,7 +91,6 @@ def _trust(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def concluded(out: Path) -> list[dict[str, Any]]:
-    """Return every existing ``case.json``, in the order of the set."""
     return series.concluded(out, CASES, CASE)
 
 

@@ -1,7 +1,7 @@
-"""Computes a case's figures by theory: serialisation, the filling of paths, fair shares. Figures without a theory are left out.
+"""Computes a case's figures by theory: serialisation, the filling of paths, fair shares.
 
-It uses the record of a run only (fabric, workload, the paths that agents reported). These are ideals: nothing collides, no window is too
-small, hosts take no time. So real times are longer and real rates lower.
+It uses only the record of a run (fabric, workload, reported paths). These are ideals: nothing collides, no window is too small, hosts take
+no time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topologies.timing import Cable, all_to_all_step_ns, fair_shares, idle_messa
 
 
 def expected(record: Record, slices: int, outstanding: int, summary: Run | None = None) -> dict[str, Seen]:
-    """Return figure -> ideal. ``record``: run.json, which lacks ``slices`` and ``outstanding``. ``summary``: the run's entry."""
+    """``record``: run.json, which lacks ``slices`` and ``outstanding``. ``summary``: the run's entry."""
     fabric, hosts, size, kind = record.fabric, record.ranks, record.message_bytes, record.workload
     if record.flows:
         ideals = _flows(fabric, hosts, record.flows, size, outstanding)
@@ -59,8 +59,6 @@ def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slice
 def _failure(
     fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int, summary: Run | None, healthy: dict[str, Seen]
 ) -> dict[str, Seen]:
-    """Return the healthy step of a ring, and the time it loses while cables are dead: how much longer steps are during an outage, without
-    the time for detection."""
     if "p50" not in healthy or record.kind != "mrc":
         return {}
     step_ns = healthy["p50"].value
@@ -90,14 +88,13 @@ def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Flow], size: in
 
 
 def crosses(fabric: Fabric, a: int, b: int) -> bool:
-    """Whether two hosts are under different T0s."""
     return fabric.t0_of(a) != fabric.t0_of(b)
 
 
 def single_paths(
     fabric: Fabric, edges: Sequence[tuple[int, int]], paths: Mapping[int, Sequence[PathRow]]
 ) -> dict[tuple[int, int, int], list[Cable]] | None:
-    """Return (sender, receiver, queue pair) -> (cable, sending node) of its path, from ``paths``; None if an agent reported none."""
+    """Return (sender, receiver, queue pair) -> (cable, sending node); None if an agent reported no path."""
     routes: dict[tuple[int, int, int], list[Cable]] = {}
     for a, b in edges:
         rows = [row for row in paths.get(a, ()) if row.peer == b and row.ev is not None]

@@ -1,4 +1,4 @@
-"""Reads the figures of a case in one world, over its seeds, from a results directory. Theory's figures have the same form.
+"""Reads a case's figures in one world from a results directory.
 
 Times are pooled over the seeds, so that a percentile has enough samples. Every other figure is the median over the seeds.
 """
@@ -19,8 +19,7 @@ from scenarios.sets.paper.claims import value_of
 from testbed.results.summary import Run
 
 MEDIAN, TAIL, COUNT = "median", "tail", "count"
-BOUNDS = {MEDIAN: 0.05, TAIL: 0.15, COUNT: 0.05}
-"""How far two columns may differ, by kind of figure (from the issue; the bound of a count is that of a median)."""
+BOUNDS = {MEDIAN: 0.05, TAIL: 0.15, COUNT: 0.05}  # by kind of figure
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,14 @@ FIGURES = {
         Figure("lost", "packets lost", "%", COUNT),
     )
 }
-"""Figures in the order of the table. ``p50`` to ``p99`` are times of steps, or of messages if there are no steps."""
+"""In the order of the table. ``p50`` to ``p99`` are times of steps, else of messages."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A figure. ``n``: its number of samples. ``counts``: those of each run, for a share of packets. ``values``: those of each run, for a
-    figure of a failure, which a run has once."""
+    """``n``: number of samples. ``counts``: of each run, for a share of packets. ``values``: of each run, for a figure that a run
+    has once."""
 
     value: float
     n: int = 0
@@ -67,15 +66,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Point:
-    """The figures of a case at one setting."""
-
     where: str  # the setting in words; "" without a sweep
     figures: dict[str, Seen]
     runs: tuple[Run, ...] = ()  # those that ended well
 
 
 def points(stored: Stored) -> list[Point]:
-    """Return one point per setting, in order, from runs that ended well. Raises :class:`scenarios.figures.stored.ResultsError`."""
+    """Return one point per setting from runs that ended well. Raises :class:`scenarios.figures.stored.ResultsError`."""
     result = []
     for variant in stored.variants:
         runs = [run for run in variant.runs if run.outcome == "done" and not run.wrong]
@@ -85,9 +82,8 @@ def points(stored: Stored) -> list[Point]:
 
 
 def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
-    """Return the times of all steps, or of all messages, in ns. The first messages of a flow, as many as it has in flight, are left out:
-    they are posted before any queue builds up, and take less time than later ones.
-    """
+    """Return times of all steps, or messages, ns. As many first messages as a flow has in flight are dropped: posted before any queue
+    builds up, they are fast."""
     series: list[pd.Series[Any]] = []
     first = stored.manifest.scenario.workload.outstanding
     for run in runs:
@@ -101,7 +97,6 @@ def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
 
 
 def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
-    """Return the figures of runs that differ in their seeds alone."""
     result: dict[str, Seen] = {}
     has_failure = any(run.failovers for run in runs)
     if not has_failure:  # times with and without a cable must not be mixed in a percentile
@@ -122,7 +117,7 @@ def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
 
 
 def goodput(run: Run) -> float | None:
-    """Return the bus bandwidth of a collective, or the payload rate of all flows together, in bits/s."""
+    """Return a collective's bus bandwidth, or all flows' payload, bits/s."""
     if run.steps:
         return value_of(run, "busbw_bps")
     rates = [group.goodput_bps for group in run.groups.values() if group.goodput_bps is not None]
@@ -130,7 +125,7 @@ def goodput(run: Run) -> float | None:
 
 
 def since(key: str) -> Callable[[Run], float | None]:
-    """Make a figure: time from the first fault to the value of ``key`` in ``failovers``, ns."""
+    """Make a figure: time from the first fault to ``key`` in ``failovers``, ns."""
 
     def duration_ns(run: Run) -> float | None:
         fault_ns, event_ns = value_of(run, "failovers.0.at_ns"), value_of(run, f"failovers.0.{key}")

@@ -1,7 +1,4 @@
-"""Writes the output of a validation: a table for the terminal, ``validation.html`` (self-contained), ``.json``, ``.csv`` and one plot.
-
-It reads ``case.json`` files only: the same files give the same bytes.
-"""
+"""Writes a validation's page, data, table and plot from ``case.json`` files: the same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +33,6 @@ Conclusion = Mapping[str, Any]
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """Write a figure with its unit; a dash if there is none."""
     if value is None:
         return "–"
     factor, name, form = _UNITS[unit]
@@ -44,7 +40,6 @@ def format_value(value: float | None, unit: str) -> str:
 
 
 def deviation(row: Conclusion, of: str, against: str) -> str:
-    """Write how far one column deviates from another; "" if they are not compared."""
     for parting in row["partings"]:
         if (parting["of"], parting["from"]) == (of, against):
             return "from zero" if parting["by"] is None else f"{100 * parting['by']:+.1f} %"
@@ -85,7 +80,6 @@ def _rows(case: Conclusion) -> list[Conclusion]:
 
 
 def table(conclusions: Sequence[Conclusion]) -> Any:
-    """Return a table for the terminal, one row per figure."""
     rows: list[list[Cell] | None] = []
     for case in conclusions:
         last_label = ""
@@ -99,7 +93,6 @@ def table(conclusions: Sequence[Conclusion]) -> Any:
 
 
 def notes(conclusions: Sequence[Conclusion]) -> list[str]:
-    """Return lines to show beside the rows: files that could not be read, and runs that are not trustworthy."""
     lines = [f"{case['id']}: {line}" for case in conclusions for line in case["trouble"]]
     for case in conclusions:
         for name, world in case["worlds"].items():
@@ -114,7 +107,6 @@ def summary_line(conclusions: Sequence[Conclusion]) -> str:
 
 
 def write_page(out: Path) -> Path:
-    """Write page, data, table and plot from the conclusions in a directory; return the path of the page."""
     from scenarios.figures.rows import table as frame_of
     from scenarios.show.html import embedded
     from scenarios.show.html import write_page as write

@@ -1,4 +1,4 @@
-"""Draws a validation: every time and rate of theory and of both worlds, relative to the simulated one, with the bounds around it."""
+"""Draws theory and both worlds relative to the simulated one, with the bounds around it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from testbed.world import EMULATED, SIMULATED
 
 NAME = "validation"
 LOOKS = {THEORY: ("#000000", "|"), SIMULATED: ("#0072B2", "o"), EMULATED: ("#D55E00", "s"), SLOWER: ("#CC79A7", "^")}
-"""Colours of Okabe and Ito; the markers differ as well."""
-ROW, EDGES = 0.17, 1.1
-"""Height of a row, and of the margins, in inches."""
+ROW, EDGES = 0.17, 1.1  # height of a row, and of the margins, in inches
 
 
 def points(conclusions: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, dict[str, float]]]:
-    """Return (label, bound, column -> its figure relative to the first one available of simulated, theory, emulated), for times and rates.
+    """Return (label, bound, column -> its figure relative to simulated, theory or emulated, the first available), for times and rates.
 
-    Counts are left out: the ratio of few packets says nothing.
+    Counts are dropped: the ratio of few packets says nothing.
     """
     rows = []
     for case in conclusions:
@@ -36,14 +34,12 @@ def points(conclusions: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, d
 
 
 def fidelity_line(conclusions: Sequence[Mapping[str, Any]]) -> str:
-    """Write how far the runs behind the figures can be trusted."""
     worlds = [world for case in conclusions for world in case["worlds"].values()]
     total, doubted = sum(world["runs"] for world in worlds), sum(world["not_trustworthy"] for world in worlds)
     return f"fidelity: {doubted} of {total} runs not trustworthy" if doubted else f"fidelity: trustworthy ({total} runs)"
 
 
 def draw(conclusions: Sequence[Mapping[str, Any]], directory: Path) -> list[Path]:
-    """Write ``validation.png`` and ``.svg``; without figures remove old ones instead."""
     rows = points(conclusions)
     if not rows:
         for path in directory.glob(f"{NAME}.[ps][nv]g"):

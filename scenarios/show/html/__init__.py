@@ -1,7 +1,4 @@
-"""Pages in one file that needs no network, from a :class:`scenarios.show.document.Document`; ``report.html`` of a results directory.
-
-The same files give the same bytes. docs/how/report.md says how to read a report, which the runner and ``mrcbed results report`` write.
-"""
+"""Makes pages in one file that needs no network. The same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +9,12 @@ from typing import Any
 from scenarios.show.document import Cell, Document, Folded, Picture, Table, Words
 
 NAME = "report.html"
-LONG = 12
-"""A table with more rows is folded [ours]."""
+LONG = 12  # A table with more rows is folded [ours].
 HERE = Path(__file__).parent
 KINDS = {Table: "table", Words: "words", Picture: "picture", Folded: "folded"}
 
 
 def write_page(document: Document, path: Path) -> Path:
-    """Write a document as a page; return its path."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(HERE)
@@ -31,12 +26,10 @@ def write_page(document: Document, path: Path) -> Path:
 
 
 def parts(cell: Cell) -> list[tuple[str, str]]:
-    """Return the parts of a cell, each with its mark."""
     return [(cell, "")] if isinstance(cell, str) else [(str(text), mark) for text, mark in cell]
 
 
 def grid(table: Table) -> dict[str, Any]:
-    """Return what the template shows of a table: heads, rows of (mark, cells), and all rows if some are folded away."""
     classes = ["" if head in table.words else "num" if number else "name" for number, (head, _) in enumerate(table.columns)]
     heads = [head.replace("\u00ad\n", "") for head, _ in table.columns]
     rows = [(table.mark(row), [parts(cell(row)) for _, cell in table.columns]) for row in table.rows if row is not None]
@@ -48,12 +41,11 @@ def grid(table: Table) -> dict[str, Any]:
 
 
 def embedded(image: Path, heading: str) -> Picture:
-    """Make a picture of a PNG, which holds it, so that the page needs no other file."""
     return Picture(heading, "", image.stem, "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii"))
 
 
 def write_report(directory: Path) -> Path:
-    """Write ``report.html`` beside ``summary.json`` and return its path. Raises :class:`scenarios.figures.stored.ResultsError`."""
+    """Raises :class:`scenarios.figures.stored.ResultsError`."""
     from scenarios.figures.stored import Stored
     from scenarios.show.html.content import content
 

@@ -1,7 +1,4 @@
-"""``report.html`` as a document: the sections of scenarios.show.run_tables, and what only a page has: figures, all medians, the manifest.
-
-Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenarios.figures.stored.Stored` only.
-"""
+"""Makes the document ``report.html``: the terminal's sections, figures, all medians, the manifest."""
 
 from __future__ import annotations
 
@@ -24,11 +21,9 @@ from testbed.terminal import duration, number
 from testbed.view.inline import NAME as REPLAY
 from topologies.units import NS
 
-LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
-"""The figures of the comparison that are a loss in time."""
+LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")  # losses of time
 ORDER = ("answer", "cost", "checks", "trust", "figures", "medians", "runs", "faults", "jobs", "background", "manifest", "reproduce")
-FIRST = ("sweep", "goodput", "flows", "permutation", "step-times")
-"""The kinds of figures of which one stands below the answer, best first."""
+FIRST = ("sweep", "goodput", "flows", "permutation", "step-times")  # One of these kinds of figures stands below the answer; best first.
 _MEDIANS = (
     "In brackets the interval of the median: the range of the runs below six seeds, the 95 % order-statistic interval from six on. The "
     "same figures are in comparison.csv; docs/how/results.md defines them."
@@ -40,7 +35,7 @@ _AGAIN = (
 
 
 def content(stored: Stored) -> Document:
-    """Return the report. Raises :class:`ResultsError`."""
+    """Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
     found = {section.key: section for section in sections(summary, stored.fabrics, stored.begin_ns)}
@@ -61,25 +56,23 @@ def content(stored: Stored) -> Document:
 
 
 def first_of(pictures: Sequence[Picture]) -> tuple[list[Block], list[Block]]:
-    """Part figures into the one that goes with the answer, if there is one, and the others."""
     ranks = [FIRST.index(kind) if (kind := prefix_of(picture.name)) in FIRST else len(FIRST) for picture in pictures]
     best = ranks.index(min(ranks)) if ranks and min(ranks) < len(FIRST) else len(ranks)
     return list(pictures[best : best + 1]), [*pictures[:best], *pictures[best + 1 :]]
 
 
 def few(lines: Sequence[Block]) -> list[Block]:
-    """Shorten what speaks against a run; the sections of checks and of trust have all of it."""
     more = len(lines) - MOST
     return [*lines[:MOST], *([Words([(f"and {more} more", "#trust")], "")] if more > 0 else [])]
 
 
 def _rate(bps: float | None, collective: bool) -> str:
-    """Write the bus bandwidth of a collective in GB/s, as nccl-tests prints it; the goodput of flows in Gb/s, like a line's rate."""
+    """Write a collective's bus bandwidth in GB/s, as nccl-tests prints it, flows' goodput in Gb/s, like a line's rate."""
     return number(None if bps is None else bps / (8e9 if collective else 1e9), ",.1f", " GB/s" if collective else " Gb/s")
 
 
 def medians(stored: Stored) -> list[Table]:
-    """Make tables from comparison.parquet, one per placement and variant: a row per figure, a column per transport; [] without the file."""
+    """Make a table per placement and variant: a row per figure, a column per transport; [] without comparison.parquet."""
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
@@ -109,8 +102,7 @@ def medians(stored: Stored) -> list[Table]:
 
 
 def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return (transport, fabric) -> "within noise" and the noise, if the extra time is no larger than that, from rows of
-    comparison.parquet."""
+    """Return (transport, fabric) -> the noise, where extra time is no larger."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for record in compared.to_dict("records"):
         rows.setdefault((record["transport"], record["fabric"]), {})[str(record["figure"])] = record
@@ -132,8 +124,7 @@ def is_known(value: Any) -> bool:
 
 
 def _interval(row: Any, unit: str, usual_n: int) -> str:
-    """Write a median; below it its interval, the ideal, and the number of runs if it is not the usual one. ``unit`` is that of a rate's
-    figure."""
+    """Write a median; below it its interval, the ideal, and an unusual number of runs. ``unit`` is that of a rate's figure."""
 
     def show(value: Any) -> str:
         if unit == "ns":
@@ -156,7 +147,6 @@ def _interval(row: Any, unit: str, usual_n: int) -> str:
 
 
 def ran_on(manifest: Manifest) -> list[Block]:
-    """Return the options of each transport, as the scenario resolved them, and the environment: versions, kernel, CPU."""
     git, m = manifest.git, manifest.machine or Machine()
     machine = {
         "started": manifest.started,
@@ -187,8 +177,7 @@ def _options(transport: Transport) -> str:
 
 
 def reproduce(manifest: Manifest) -> list[Block]:
-    """Return the command lines that produced the results, with their commits: of all sessions of a run, of all directories of a
-    comparison; and the scenario file."""
+    """Return scenario and command lines with commits: of all sessions of a run, of all directories of a comparison."""
     own = Session(command_line=manifest.command_line, git=manifest.git)
     lines = [(origin.command_line, origin.git) for origin in manifest.compared or manifest.sessions or [own]]
     if manifest.compared:

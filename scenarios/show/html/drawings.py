@@ -1,6 +1,6 @@
-"""The figures of a report: their kinds, captions, runs, and files as data: URIs.
+"""Finds the figures of a report and embeds their files.
 
-The name that scenarios.show.plots gives a figure says which runs it shows: one run, those of a placement and seed, or of a placement.
+A figure's name says which runs it shows: one run, those of a placement and seed, or of a placement.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from scenarios.show.document import Picture
 from testbed.results.reading import ResultsError
 from testbed.results.summary import Run
 
-LARGE = 300_000
-"""The page holds the PNG in place of an SVG of more bytes [ours]."""
+LARGE = 300_000  # The page holds the PNG in place of an SVG of more bytes [ours].
 KINDS = (
     (
         "sweep", "Effect of the swept variable",
@@ -58,11 +57,10 @@ KINDS = (
     ("losses", "Lost packets by cause", "Marked and trimmed packets are delivered, so a panel of their own shows them."),
     ("windows", "Congestion windows", "One line per sending queue pair."),
 )  # fmt: skip
-"""Kinds of figures: (prefix of the name, heading, caption), in the order of the report."""
+"""(Prefix of the name, heading, caption) in the report's order."""
 
 
 def prefix_of(name: str) -> str | None:
-    """Find the kind of a figure: the longest prefix of its name in :data:`KINDS`."""
     prefixes = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
     return max(prefixes, key=len, default=None)
 
@@ -76,8 +74,7 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[Run]:
 
 
 def figures(stored: Stored) -> list[Picture]:
-    """Return all figures of a results directory. Raises :class:`ResultsError` if runs are done but none were drawn, or if one is
-    damaged."""
+    """Raises :class:`ResultsError` if runs are done but no figure was drawn, or one is damaged."""
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
     if not plots.is_dir() and any(r.outcome == "done" for r in stored.runs):
@@ -96,7 +93,7 @@ def figures(stored: Stored) -> list[Picture]:
 
 
 def source_of(png: Path, directory: Path) -> str:
-    """Write a figure as a data: URI, as SVG unless it is large. Raises :class:`ResultsError` if the file is cut short."""
+    """Return a data: URI of an SVG, or of a PNG if that is large. Raises :class:`ResultsError` for a cut file."""
     svg = png.with_suffix(".svg")
     path = svg if svg.is_file() and svg.stat().st_size <= LARGE else png
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A run's state as a screen of text: steps, goodput by plane, paths, faults, hosts. Draws only; ``mrcbed results top`` shows it."""
+"""Draws a run's state as text: steps, goodput by plane, paths, faults, hosts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from testbed.terminal import duration
 BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 22
 NARROW = 100
-"""The table of hosts leaves out windows, repeated packets and timeouts on a screen of fewer columns."""
-BESIDE = 118
-"""Paths and faults stand side by side from so many columns on."""
+"""Narrower screens show no windows, repeated packets and timeouts."""
+BESIDE = 118  # From so many columns on, paths and faults stand side by side.
 SPARK = 40
 SILENT_S = 30.0
-"""After so long without a line the screen says that nothing happens: agents write ten times a second while anything does [ours]."""
-LATEST, FAULTS = 5, 6
-"""The most changes of paths, and faults, that are shown."""
+"""Agents write ten times a second while anything happens; after so long without a line the screen says that nothing does [ours]."""
+LATEST, FAULTS = 5, 6  # shown changes of paths, and faults
 STATES = {
     "died": ("assumed bad", "bold red"), "suspect": ("suspect", "yellow"), "closed": ("closed", "bold red"),
     "denied": ("denied", "magenta"), "probed": ("probed", "yellow"),
@@ -37,7 +35,7 @@ PLANES = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_yellow", 
 
 @dataclass(frozen=True)
 class About:
-    """Facts that the logs do not contain. ``steps``: measured ones of a collective, 0 for flows; ``done``, ``runs``: of the directory."""
+    """What the logs do not contain. ``steps``: measured ones of a collective, 0 for flows; ``done``, ``runs``: of the directory."""
 
     title: str
     live: bool
@@ -49,8 +47,7 @@ class About:
 
 
 def screen(state: RunState, about: About, width: int, height: int = 0) -> RenderableType:
-    """Draw the whole screen for a terminal of ``width`` columns and ``height`` lines; hosts that find no room are counted (0: all have
-    it)."""
+    """Hosts that find no room are counted (``height`` 0: all have it)."""
     paths, faults = _paths(state), _faults(state, about)
     beside = width >= BESIDE
     if beside:
@@ -82,7 +79,7 @@ def _beside(left: RenderableType, right: RenderableType) -> RenderableType:
 
 
 def spark(values: Sequence[float], columns: int = SPARK, most: float = 0.0) -> str:
-    """Draw a line of blocks, as high as the values; several that share a column are averaged. ``most``: the value of a full block."""
+    """Draw blocks as high as the values; several in a column are averaged. ``most``: value of a full block."""
     if not values:
         return ""
     if len(values) > columns:
@@ -115,7 +112,7 @@ def _panel(content: RenderableType, title: str) -> Panel:
 
 
 def _grid(*columns: str) -> Table:
-    """Make a grid of columns, flush left, or right where their word begins with ">"."""
+    """A column whose word begins with ">" is flush right."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(column.strip("<>") for column in columns))
     for column in columns:
         table.add_column(
@@ -161,7 +158,6 @@ def _goodput(state: RunState, live: bool, width: int) -> RenderableType:
 
 
 def _paths(state: RunState) -> list[Text]:
-    """Draw the paths, a line each."""
     lines: list[Text] = []
     counts = state.bad_by_plane()
     for plane in sorted(counts):
@@ -187,7 +183,6 @@ def _unbroken(lines: list[Text]) -> list[Text]:
 
 
 def _faults(state: RunState, about: About) -> list[Text]:
-    """Draw the faults, a line each, those that are there first, then the latest."""
     if not state.faults:
         return [Text("none yet" if about.journalled else "not logged here: mrcbed fabric links --bad lists them", "bright_black")]
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))

@@ -1,4 +1,4 @@
-"""Finds a run in a directory: its fabric, its title, how many runs there are; from the manifest or from the agents' configuration."""
+"""Finds a run in a directory, from the manifest or the agents' configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topologies.files import opened
 
 @dataclass
 class Results:
-    """A results directory of ``mrcbed run``, finished or not. It shows ``name``, or else the run that goes on, or that ended last."""
+    """Shows the run ``name`` of a results directory, else the run that goes on, or that ended last."""
 
     directory: Path
     name: str = ""
@@ -32,7 +32,7 @@ class Results:
     state: RunState | None = None
 
     def look(self) -> tuple[RunState, About] | None:
-        """Read what is new; None while no run has begun. Raises :class:`UserError`."""
+        """Return None while no run has begun. Raises :class:`UserError`."""
         path = self.directory / "raw" / self.name if self.name else shown_run(self.directory)
         if path is None or not began(path):
             return None
@@ -56,8 +56,6 @@ class Results:
 
 @dataclass
 class Up:
-    """The agents' logs of a fabric that is up, under ``mrcbed up``, ``launch`` or ``perf``, seen from outside its sandbox."""
-
     directory: Path
     fabric: Fabric
     transport: str
@@ -77,7 +75,7 @@ class Up:
 
 
 def first_time(logs: Path) -> int | None:
-    """Find when the first lines of the agents' logs are from, ns; None if there is none yet."""
+    """Return when the agents' first lines were written, ns, or None."""
     times = []
     for path in logs.glob("h*.jsonl"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError), opened(path) as file:
@@ -90,13 +88,13 @@ def began(run: Path) -> bool:
 
 
 def shown_run(directory: Path) -> Path | None:
-    """Choose the run of a results directory to show: of those that have not ended the one written last, else the last that ended."""
+    """Choose the unended run written last, else the last that ended."""
     runs = [path for path in (directory / "raw").glob("*") if began(path)]
     return max(runs, key=lambda path: (not (path / "run.json").exists(), written(path)), default=None)
 
 
 def written(run: Path) -> float:
-    """Find when a log of the run grew last, s since the epoch; 0 without logs."""
+    """Return when a log grew last, s since the epoch, or 0."""
     times = []
     for path in run.glob("*.jsonl"):
         with suppress(OSError):
@@ -105,8 +103,7 @@ def written(run: Path) -> float:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read the manifest that the run began with, without pandas, which takes longer to import than a screen to draw. Raises
-    :class:`UserError`."""
+    """Read it without pandas, which takes longer to import than a screen to draw. Raises :class:`UserError`."""
     return read(directory / "manifest.json", Manifest, "wait until the run has begun, or give another directory")
 
 
@@ -115,8 +112,8 @@ def count_of(manifest: Manifest) -> int:
 
 
 def agents_folder(root: Path) -> tuple[Path, Fabric, str] | None:
-    """Return (folder of the logs, fabric, transport) of the agents in a sandbox, whose root folder is ``root``; None if there are none.
-    Their configuration names their logs, which ``mrcbed up`` keeps in the sandbox, and other commands in their results."""
+    """Return (folder of the logs, fabric, transport) of a sandbox's agents, or None. Their configuration names the logs: ``mrcbed up``
+    keeps them in the sandbox, other commands in their results."""
     for config in root.glob(f"{sandbox.RUN_DIR.lstrip('/')}/agents-*/h0.json"):
         try:
             data = json.loads(config.read_text(encoding="utf-8"))

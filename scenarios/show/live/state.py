@@ -1,7 +1,6 @@
-"""Computes what a screen of text shows of a run, from its frames (testbed.view.fold). Sans-IO: frames in, figures out.
+"""Computes what a screen shows of a run, from its frames (testbed.view.fold). Sans-IO.
 
-Memory does not grow with the length of a run: time series merge neighbouring bins when there are too many. Times are ns of the network
-since the run began.
+Memory does not grow with a run's length: series merge neighbouring bins. Times are ns of the network since the run began.
 """
 
 from __future__ import annotations
@@ -16,25 +15,20 @@ from topologies import Fabric
 from topologies.addressing import ev_fields
 
 BINS = 128
-"""The most bins of a series."""
 CHANGES = 200
-"""The most changes of paths that are kept."""
 STEPS = 512
-"""The most steps whose times are kept."""
-NOW_BINS = 3
-"""The present rate is taken over so many bins of a host."""
+NOW_BINS = 3  # A host's present rate is over its latest bins.
 
 
 @dataclass
 class Series:
-    """Sums per bin and key (a plane); bins are as wide as those that come, or twice, four times as wide when there were too many."""
+    """Sums per bin and key (a plane). Bins double in width when there are too many."""
 
     width: int = 0
     bins: dict[int, list[float]] = field(default_factory=dict)
     origin: int = 0
 
     def add(self, t: int, width: int, values: list[int]) -> None:
-        """Add ``values`` of the bin of ``width`` ns that begins at ``t``."""
         if not self.width:
             self.width, self.origin = width, t
         at = self.bins.setdefault((t - self.origin) // self.width, [0.0] * len(values))
@@ -52,7 +46,6 @@ class Series:
         self.width, self.bins = 2 * self.width, merged
 
     def of(self, key: int) -> list[float]:
-        """Return the sums of a key, from the first bin to the last."""
         if not self.bins:
             return []
         return [self.bins[n][key] if n in self.bins else 0.0 for n in range(min(self.bins), max(self.bins) + 1)]
@@ -69,8 +62,6 @@ class Fault:
 
 @dataclass
 class Host:
-    """The state of one host: what it has received by plane lately, and its counts."""
-
     recent: deque[tuple[int, int, list[int]]] = field(default_factory=lambda: deque(maxlen=NOW_BINS))
     losses: int = 0
     retransmissions: int = 0
@@ -100,7 +91,6 @@ class RunState:
     lost_pairs: int = 0  # queue pairs in ERROR
 
     def take(self, frame: Frame) -> None:
-        """Fold one frame."""
         self.clock = max(self.clock, frame["t"])
         act = _ACTS.get(frame["f"])
         if act is not None:
@@ -170,16 +160,15 @@ class RunState:
     # --- figures -----------------------------------------------------------------------------------------------
 
     def step_times(self) -> list[tuple[int, int]]:
-        """Return (step, ns on the slowest rank) of the steps that all ranks have finished, in order; of several jobs, the first one's."""
+        """Return (step, ns on the slowest rank) of steps that all ranks finished; of several jobs, the first one's."""
         ranks = max((count for count, _ in self.step_ends.values()), default=0)
         return [(step, slowest) for step, (count, slowest) in sorted(self.step_ends.items()) if count == ranks]
 
     def rate_now(self, plane: int) -> float:
-        """Compute the payload bits/s that all hosts receive on a plane, over each host's latest bins, if these are the present's."""
+        """Return all hosts' payload on a plane, bits/s, over each host's latest bins, if these are current."""
         return sum(self._recent(host, lambda rx: rx[plane]) for host in self.hosts.values())
 
     def host_rate_now(self, number: int) -> float:
-        """Compute the payload bits/s that one host receives, over all planes, as :meth:`rate_now`."""
         return self._recent(self.hosts[number], sum) if number in self.hosts else 0.0
 
     def _recent(self, host: Host, of: Callable[[list[int]], int]) -> float:
@@ -188,12 +177,10 @@ class RunState:
         return sum(of(entry[2]) for entry in recent) * 8e9 / width if width else 0.0
 
     def mean_rate(self, plane: int) -> float:
-        """Compute the payload bits/s that all hosts receive on a plane, over all bins that have come."""
         values = self.goodput.of(plane)
         return statistics.fmean(values) * 8e9 / self.goodput.width if values else 0.0
 
     def bad_by_plane(self) -> dict[int, Counter[str]]:
-        """Return plane -> paths out of use, by state."""
         counts: dict[int, Counter[str]] = {}
         for (_, _, ev), state in self.paths.items():
             counts.setdefault(ev_fields(ev)[0], Counter())[state] += 1

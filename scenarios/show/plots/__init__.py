@@ -1,4 +1,4 @@
-"""Draws figures of a results directory from :class:`~scenarios.figures.stored.Stored`; no module knows how the data was produced."""
+"""Draws figures of a results directory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from pathlib import Path
 from scenarios.show.plots.style import FIGURES, Draw
 
 MODULES = ("sweep", "failure_cost", "loss", "times", "goodput", "flows", "ports", "planes", "path_heat", "paths", "evs", "packets")
-VARIANTS_SHOWN = 4
-"""The most settings of a sweep with which all figures are drawn: with more, only those over the swept variable [ours]."""
+VARIANTS_SHOWN = 4  # With more settings of a sweep, only figures over the swept variable are drawn [ours].
 
 
 def figures() -> dict[str, Draw]:
-    """Return kind -> what draws its figures, those with an overview first."""
     for name in MODULES:
         import_module(f"{__name__}.{name}")
     return FIGURES
 
 
 def draw_all(directory: Path) -> list[Path]:
-    """Draw all plots of a results directory into its ``plots/`` (PNG and SVG); return the files, those with an overview first. Files of an
-    earlier call that are no longer drawn are removed. Raises :class:`scenarios.figures.stored.ResultsError`."""
+    """Draw all plots into ``plots/`` (PNG and SVG), remove an earlier call's others, and return the files. Raises
+    :class:`scenarios.figures.stored.ResultsError`."""
     from scenarios.figures.stored import Stored
 
     stored = Stored(directory)

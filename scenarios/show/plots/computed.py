@@ -1,5 +1,4 @@
-"""What is computed over the number of NICs, a line per design: switches, optics and power for ``mrcbed fabric size --plot``, and step time
-with dead links for ``mrcbed fabric fluid --plot``."""
+"""Draws switches, optics and power, or step time with dead links, over the number of NICs."""
 
 from __future__ import annotations
 
@@ -13,12 +12,10 @@ from topologies.sizing import Size
 
 POINTS = 49
 LOOKS = tuple(zip(FLOWS, ("-", "--", "-.", ":", "-", "--"), "os^DvP", strict=True))
-"""Colour, line and marker of each design."""
 
 
 def draw_sizes(design: Callable[[int, int], Size], planes: Sequence[int], parts: budget.Parts, nics: int, file: Path) -> None:
-    """Draw from a 64th of ``nics`` to four times as many. ``design`` makes the design for a number of NICs and planes. Raises
-    :class:`FabricError`."""
+    """Draw from a 64th of ``nics`` to four times as many. ``design`` takes numbers of NICs and planes. Raises :class:`FabricError`."""
     counts = sorted({max(1, round(nics / 64 * 2 ** (8 * i / (POINTS - 1)))) for i in range(POINTS)})
     with figure(3, 5.2, x="NICs") as (fig, axes):
         for number, split in enumerate(planes):
@@ -45,7 +42,6 @@ def draw_sizes(design: Callable[[int, int], Size], planes: Sequence[int], parts:
 
 
 def draw_steps(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
-    """Draw how much longer than a healthy step one takes with dead links: the median, and a bar up to the longest of the draws."""
     designs = list(dict.fromkeys(row.design for row in rows))
     with figure(1, 2.6) as (fig, axes):
         for design, (colour, _, marker) in zip(designs, LOOKS * len(designs), strict=False):

@@ -1,5 +1,4 @@
-"""Packets of a host pair per EV over time: around a lossy path (when the sender leaves it, which EVs replace it, when it returns), and of a
-flow that leaves the EVs of another."""
+"""Draws packets per EV over time: around a lossy path, and of a flow that leaves another's EVs."""
 
 from __future__ import annotations
 
@@ -18,12 +17,11 @@ from topologies.paths import path_evs
 
 COLUMNS = 160
 LOSSY = "#D55E00"
-MOST = 2.0
-"""Top of the colour scale, in fair shares."""
+MOST = 2.0  # top of the colour scale, in fair shares
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: float, width_ns: float, bins: int) -> Any:
-    """Count packets per EV (row) and bin (column), as multiples of an equal share of the bin's packets; NaN where nothing was sent."""
+    """Count packets per EV (row) and bin (column), in equal shares of the bin; NaN where nothing was sent."""
     row_of = {ev: i for i, ev in enumerate(evs)}
     counts = np.zeros((len(evs), bins))
     column = ((packets["t_ns"] + packets["bin_ns"] / 2 - begin) // width_ns).to_numpy(dtype="int64")
@@ -96,7 +94,6 @@ def ev_shares(stored: Stored, run: Run) -> Any:
 
 
 def _lossy(run: Run) -> LossyPath | None:
-    """Return the first lossy path of a run that data took."""
     return next((row for row in (run.lossy_paths or ()) if row.first_loss_ns is not None), None)
 
 

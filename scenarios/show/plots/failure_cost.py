@@ -1,4 +1,4 @@
-"""The cost of failures for each transport: extra time beyond its own healthy pace, with noise and all seeds, beside theory."""
+"""Draws the cost of failures, with noise and all seeds, beside theory."""
 
 from __future__ import annotations
 

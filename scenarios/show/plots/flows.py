@@ -1,4 +1,4 @@
-"""Flows: the goodput of each over time or, of a permutation, as bars; the queues on their last hop; and the queue pairs' windows."""
+"""Draws flows: goodput, queues on their last hop, and windows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from scenarios.show.plots.style import FLOWS, area, beside, legend, line, look_o
 from testbed.results.summary import Run
 from testbed.results.values import known
 
-MOST = 20
-"""More flows than this are shown as bars, not as lines."""
-POINTS = 140
-"""Points of a flow over time: about as many as a column of text can show."""
-SAMPLES = {"queues": 400, "windows": 200}
-"""The most points of a queue or of a window."""
+MOST = 20  # More flows are shown as bars.
+POINTS = 140  # about as many as a column of text can show
+SAMPLES = {"queues": 400, "windows": 200}  # most points
 MARKING = ("ECN marking range", "#F0E442", 0.35)
 
 
 def series(stored: Stored, run: Run, name: str, span_ns: float) -> tuple[Any, Any]:
-    """Return (µs since t0, % of line) of a flow while it receives, at the centres of as many bins as suit a figure of ``span_ns``."""
+    """Return (µs since t0, % of line) while a flow receives, at centres of bins that suit a figure of ``span_ns``."""
     begin, table = stored.begin_ns(run) or 0, stored.rows("flows", run)
     bins = table[table["flow"] == name]
     if bins.empty:  # it received nothing
@@ -36,7 +33,6 @@ def series(stored: Stored, run: Run, name: str, span_ns: float) -> tuple[Any, An
 
 
 def _few(stored: Stored, run: Run) -> bool:
-    """Say whether a run's flows are drawn here: at most :data:`MOST`, and no permutation (see :func:`permutation`)."""
     return bool(run.flows) and len(run.flows) <= MOST and run.workload != "permutation" and len(stored.rows("flows", run)) > 0
 
 
@@ -70,7 +66,7 @@ def flows(stored: Stored, runs: list[Run]) -> Any:
 
 
 def _line_styles(run: Run) -> list[tuple[str, str, str]]:
-    """Return (group or flow, colour, line style): one colour for the incast and one for its victim, else one per flow."""
+    """Return (group or flow, colour, line style); incast and victim have a colour each, else every flow."""
     if "incast" in run.groups:
         return [("incast", FLOWS[0], "-")] + ([("victim", FLOWS[1], "-")] if "victim" in run.groups else [])
     styles = ("-", "--", "-.", ":")
@@ -78,7 +74,6 @@ def _line_styles(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _shares(run: Run) -> dict[str, float]:
-    """Return flow -> % of line."""
     return {name: 100 * flow.share for name, flow in run.flows.items() if flow.share is not None}
 
 

@@ -1,4 +1,4 @@
-"""Goodput of a collective over time, one panel per transport, faults shaded: what a failure does, and for how long."""
+"""Draws goodput of a collective over time, faults shaded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from scenarios.show.plots.style import fault_area, fault_bands, legend, line, lo
 from testbed.results.summary import Run
 from topologies.theory import bus_bandwidth, place_ranks
 
-BINS = 120
-"""Points over time: about as many as a column of text can show."""
+BINS = 120  # about as many as a column of text can show
 
 
 def shown_ns(stored: Stored, beside: Run) -> float:
-    """Return the duration to show of a run and of those beside it, ns: all, or with faults up to the last repair plus the duration of that
-    fault (at least 50 base RTTs). Otherwise a slow transport would squeeze the time that matters into a corner."""
+    """Return how much of the runs to show, ns: all, or with faults up to the last repair plus its fault's duration (at least 50 base RTTs).
+    Else a slow transport would squeeze the time that matters into a corner."""
     runs = stored.ordered(beside.placement, beside.seed)
     longest = max(r.measured_ns for r in runs)
     ends = []
@@ -32,7 +31,7 @@ def shown_ns(stored: Stored, beside: Run) -> float:
 
 
 def series(stored: Stored, run: Run, span: float) -> tuple[Any, Any] | None:
-    """Return (µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
+    """Return (µs since the first measured step, payload of all hosts in % of ideal), at centres of bins."""
     begin, bins = stored.begin_ns(run), stored.rows("goodput", run)
     if begin is None or bins.empty or not run.ideal_busbw_bps:
         return None
@@ -48,7 +47,7 @@ def series(stored: Stored, run: Run, span: float) -> tuple[Any, Any] | None:
 
 
 def capacity(stored: Stored, run: Run, ideal: float, begin: float, last: float) -> tuple[list[float], list[float]]:
-    """Return (µs, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
+    """Return corners (µs, % of ideal) of what theory leaves."""
     outages, fabric = stored.outages(run), stored.fabric(run)
     times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e3)]
     hosts, cache = place_ranks(fabric, run.placement), dict[frozenset[str], float]()

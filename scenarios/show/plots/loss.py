@@ -1,4 +1,4 @@
-"""Loss of a model that trains: against the step, where all runs have one curve, and against time, where failures cost what they cost."""
+"""Draws a model's loss against the step, where all runs have one curve, and against time, where failures show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from testbed.results.summary import Run
 
 
 def losses_of(run: Run) -> list[float]:
-    """Return the loss of each step of a run; [] if it has no job that trains."""
     return next((job.losses for job in run.jobs.values() if job.losses is not None), [])
 
 

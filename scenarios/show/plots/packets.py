@@ -1,5 +1,4 @@
-"""Packets in the network: those lost, by cause, per thousand sent; those that switches marked or trimmed, which are not lost, in a panel of
-their own; and by kind of hop the mean backlog that they met at each port, and the peaks that are known."""
+"""Draws packets: lost by cause, marked, trimmed; and by hop the backlog that they met."""
 
 from __future__ import annotations
 
@@ -23,19 +22,16 @@ CAUSES = {
     "drop_trunk": ("between machines", "#AA4499"),
     "tx_refused": ("refused at the sender", "#E69F00"),
     "rx_ring_drops": ("receive socket full", "#000000"),
-}
-"""Counter -> (label, colour). Other counters are drawn grey and labelled with their names."""
+}  # Counter -> (label, colour); others are grey.
 
 SWITCHES = {"marked": ("marked (ECN)", "#999933"), "trimmed": ("trimmed", "#332288")}
 NAMES = {"host": "host to T0", "t0_up": "T0 to T1", "t1_across": "T1 to T1", "t1_down": "T1 to T0", "last_hop": "T0 to host"}
-"""Hop -> its name in the figure."""
 _ORDER = list(NAMES)
-FLOOR = 0.1
-"""Smaller queues are drawn at this value, kB."""
+FLOOR = 0.1  # Smaller queues, in kB, are drawn at this value.
 
 
 def totals(runs: list[Run]) -> list[dict[str, Any]]:
-    """Return per transport ``n`` runs, packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``."""
+    """Return packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``, per transport."""
     rows = []
     for transport, own in by_transport(runs).items():
         packets = [r.packets for r in own]
@@ -87,8 +83,8 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
 
 
 def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
-    """Return one row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB; an unknown peak is
-    NaN. Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it."""
+    """Make a row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB. Counters keep the
+    fabric's peak, so only the run that raised it knows it; else it is NaN."""
     frames = [stored.rows("counters", r) for r in runs]
     frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
     if not frames:

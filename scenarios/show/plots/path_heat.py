@@ -1,4 +1,4 @@
-"""Bytes that T0s send over each cable to a T1, a panel per transport: a spray spreads them, a hash piles them up."""
+"""Draws bytes per cable from T0s to T1s: a spray spreads them, a hash piles them up."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from scenarios.show.plots.style import colour_bar, heat, mark_planes, per_seed, 
 from testbed.results.summary import Run
 
 _UPLINK = re.compile(r"p(\d+)-t0-(\d+)-u(\d+)")
-MOST = 3.0
-"""Top of the colour scale, in means of a panel."""
+MOST = 3.0  # top of the colour scale, in means of a panel
 
 
 def uplinks(stored: Stored, run: Run) -> Any:
-    """Return bytes admitted per T0 (row) and uplink (column, plane by plane); None without such counters, or if all are 0."""
+    """Return bytes per T0 (row) and uplink (column, plane by plane); None if all are 0."""
     rows, fabric = stored.rows("counters", run), stored.fabric(run)
     if not len(rows) or "admitted_bytes" not in rows:
         return None

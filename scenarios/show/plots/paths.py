@@ -1,5 +1,4 @@
-"""The state of every path between two hosts over time, as the sender saw it, and how long a path stays out of use each time that it is
-given up: a flapping link costs less each time."""
+"""Draws every path between two hosts over time, as the sender saw it, and how long paths stay out of use."""
 
 from __future__ import annotations
 
@@ -21,17 +20,14 @@ WORDS = {
     "GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, only probed", "DENIED": "denied",
     "DOWN": "plane out of use",
 }  # fmt: skip
-"""States of an EV; DOWN is its plane's, with what follows until data goes over it again."""
-LABELLED = 4
-"""The most outages whose begins have their fault's name: with more, none has it."""
-MOST = 10
-"""The largest n in the upper panel, which shows the n-th time that a path is given up."""
-SPREAD = 0.34
-"""Width over which the paths of one n lie side by side, of the distance between two n."""
+"""DOWN is a plane's state, until data goes over it again."""
+LABELLED = 4  # With more outages, none has its fault's name.
+MOST = 10  # upper panel: a path's n-th time out of use
+SPREAD = 0.34  # of the distance between two n
 
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
-    """Choose the pair to show: among the pairs whose paths most outages hit, that with most state changes."""
+    """Of pairs hit by most outages, choose the one with most state changes."""
     changes = events[events["kind"].isin(("ev", "plane"))]
     if changes.empty:
         return None
@@ -42,7 +38,7 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
 
 
 def intervals(changes: pd.DataFrame, ev: int, end: float) -> list[tuple[float, float, str]]:
-    """Return (from, to, state) of a pair's EV, times in ns: GOOD until the first change; its plane's stretches out of use come last."""
+    """Return (from, to, state), ns: GOOD until the first change; the plane's stretches out of use come last."""
     found = {}
     for kind, key, number, first in (("ev", "ev", ev, "GOOD"), ("plane", "plane", ev >> 16, "USED")):
         own = changes[(changes["kind"] == kind) & (changes[key] == number)]
@@ -52,7 +48,7 @@ def intervals(changes: pd.DataFrame, ev: int, end: float) -> list[tuple[float, f
 
 
 def seen(outages: list[Outage], hit: dict[Outage, set[int]], unused: dict[int, list[tuple[float, float]]]) -> str:
-    """Say what the picture shows, for its title. ``hit``: the EVs that each outage kills, ``unused``: when each EV carried no data, ns."""
+    """Return a title's words. ``hit``: EVs that each outage kills; ``unused``: when each EV carried no data, ns."""
     left: list[float] = []
     stayed = 0
     for outage in (o for o in outages if o.kills):
@@ -108,7 +104,6 @@ def paths(stored: Stored, run: Run) -> Any:
 
 
 def rows_of(stored: Stored, run: Run) -> list[GivenUp]:
-    """Return the rows of scenarios.figures.flaps, from the stored events."""
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
     told = [

@@ -1,4 +1,4 @@
-"""How evenly hosts spread their payload over planes, and whether those that are up carry the same while some port is down."""
+"""Draws how evenly hosts spread payload over planes, also while some port is down."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from scenarios.show.plots.style import FLOWS, GREY, beside, legend, line, look_o
 from testbed.results.summary import PlaneLoad, Run
 from testbed.results.values import known
 
-LIMIT = 1.0
-"""Deviation from an equal share at which a line is drawn, percent [ours]."""
+LIMIT = 1.0  # deviation from an equal share that has a line, percent [ours]
 FEWEST = 1000
-"""A plane whose equal share has fewer packets is drawn pale: they are too few to resolve 1 %."""
-MOST = 4
-"""The most senders shown of :func:`plane_shares`."""
+"""A plane with fewer packets is pale: too few to resolve 1 %."""
+MOST = 4  # senders shown
 
 
 def loads(stored: Stored, runs: list[Run]) -> list[tuple[float, float, float]]:
-    """Return the payload that a transport's runs sent per plane, in equal shares of a plane: (all hosts, least loaded host, most loaded
-    host); [] if nothing was sent."""
+    """Return payload per plane, in equal shares: (all hosts, least loaded host, most loaded host)."""
     planes = stored.fabric(runs[0]).planes
     frames = [stored.rows("goodput", r) for r in runs]
     per_host = [f.pivot_table(index="host", columns="plane", values="tx_bytes", aggfunc="sum", fill_value=0) for f in frames if len(f)]
@@ -59,7 +56,7 @@ def plane_loads(stored: Stored, runs: list[Run]) -> Any:
 
 
 def deviations(row: PlaneLoad) -> list[tuple[int, float, bool]]:
-    """Return (plane, deviation from an equal share in %, whether there are enough packets) of the planes with an equal share above 0."""
+    """Return (plane, deviation from an equal share in %, whether packets suffice)."""
     loads = enumerate(zip(row.packets, row.equal, strict=True))
     return [(plane, 100 * (sent / fair - 1), fair >= FEWEST) for plane, (sent, fair) in loads if fair > 0]
 

@@ -1,4 +1,4 @@
-"""The payload that a host whose NIC ports change sends and receives over time, per plane, beside what its live ports can carry."""
+"""Draws the payload per plane of a host whose NIC ports change, beside what its live ports can carry."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import PLANES, area, fault_area, fault_bands, legend, line, panels, per_run
 from testbed.results.summary import Run
 
-POINTS = 160
-"""Points over time: about as many as a column of text can show."""
+POINTS = 160  # about as many as a column of text can show
 
 
 def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: float) -> Any:
-    """Return % of the host's line per plane (row) and bin of ``edges`` (ns)."""
+    """Return % of the host's line per plane (row) and bin (ns)."""
     width = edges[1] - edges[0]
     plane_bytes = np.zeros((planes, len(edges) - 1))
     for plane in range(planes):
@@ -26,7 +25,7 @@ def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: 
 
 
 def expected_line(run: Run, host: str, begin: float, end: float, planes: int) -> tuple[list[float], list[float]]:
-    """Return (µs, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
+    """Return corners (µs, % of line) of the share of live ports, all until the first change."""
     phases = sorted({(row.at_ns, row.live) for row in run.ports if row.host == host})
     x, y = [0.0], [100.0]
     for at, live in phases:

@@ -1,5 +1,4 @@
-"""The style of all figures, and what their modules share: a look per transport, panels below each other, legends, loops over runs, files.
-Knows nothing about how data was produced."""
+"""The style of all figures: looks of transports, panels, legends, loops over runs, files."""
 
 from __future__ import annotations
 
@@ -20,42 +19,28 @@ from testbed.world import SIMULATED
 if TYPE_CHECKING:
     from scenarios.figures.stored import Stored
 
-Draw = Callable[["Stored", Path], list[Path]]
-"""Draws the figures of one kind of a results directory into another; returns the files."""
-FIGURES: dict[str, Draw] = {}
-"""Kind, the first part of a file's name -> what draws it; the decorators below enter theirs."""
-Look = tuple[str, str]
-"""Colour and marker."""
+Draw = Callable[["Stored", Path], list[Path]]  # draws one kind's figures of a results directory into another
+FIGURES: dict[str, Draw] = {}  # kind, the first part of a file's name; decorators below enter theirs
+Look = tuple[str, str]  # colour, marker
 
-WIDTH = 3.6
-"""Width of a figure, inches: one column of a paper."""
-LATE = 0.7
-"""A fault that begins after this share of a figure has its name to the left of its end."""
-AXES_WIDTH = 0.85
-"""The share of a figure's width that its axes have, about."""
-LETTER = 3.3
-"""Width of a letter of a fault's name, points, about."""
-STRIP = 0.15
-"""Height, inches, of the line below every figure on the fidelity of its runs."""
+WIDTH = 3.6  # inches: one column of a paper
+LATE = 0.7  # A later fault, as share of the figure, has its name to the left of its end.
+AXES_WIDTH = 0.85  # of the figure's width, about
+LETTER = 3.3  # width in points, about
+STRIP = 0.15  # inches of the line on fidelity below every figure
 COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
-"""Colours of that line."""
 KNOWN = {"mrc": ("#0072B2", "o"), "roce": ("#D55E00", "s"), "tcp": ("#44AA99", ">"), "mptcp": ("#CC79A7", "v")}
-"""Look of the transports that nearly all scenarios have."""
 _COLOURS = {
     "mrc": ("#56B4E9", "#009E73", "#332288", "#999933", "#117733", "#88CCEE", "#AA4499", "#000000"),
     "roce": ("#E69F00", "#882255", "#661100", "#CC6677", "#F0C000", "#999999"),
 }
-"""Colours of Okabe and Ito, and of Tol, for the other transports of a kind: colour-blind people can tell them apart."""
+"""Colours of Okabe and Ito, and of Tol: colour-blind people can tell them apart."""
 _MARKERS = "^DPX*hvpd<H"
-LOOKS = 6 * len(_MARKERS)
-"""As many transports of a kind differ from each other in colour or marker."""
+LOOKS = 6 * len(_MARKERS)  # So many transports of a kind differ in colour or marker.
 FAULT = "#B0B0B0"
 GREY = "#666666"
-"""What a legend explains of every transport."""
 FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Colours of flows and their groups, in panels of one transport."""
 PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-"""Colours of planes, stacked."""
 _RC: Any = {
     **dict.fromkeys(("font.size", "axes.labelsize", "figure.labelsize"), 7.5),
     **dict.fromkeys(("axes.titlesize", "figure.titlesize"), 8),
@@ -79,14 +64,12 @@ _RC: Any = {
 
 
 def kind_look(name: str, kind: str, n: int) -> Look:
-    """Return the look of a well-known transport, or of the n-th other one of a kind; :data:`LOOKS` differ."""
     family = kind if kind in _COLOURS else "roce"
     colours = _COLOURS[family]
     return KNOWN.get(name) or (colours[n % len(colours)], _MARKERS[(n + n // len(colours) + (family != "mrc")) % len(_MARKERS)])
 
 
 def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
-    """Return name -> look for (name, kind) in the order of a scenario."""
     found: dict[str, Look] = {}
     seen: Counter[bool] = Counter()
     for name, kind in transports:
@@ -97,7 +80,7 @@ def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
 
 
 def look_of(stored: Stored, transport: str) -> Look:
-    """Return the look of a transport, the same in all figures of a scenario's results, also of those with some of its transports."""
+    """The look is the same in all figures of a scenario's results, also with only some of its transports."""
     known = [(t.name, t.kind) for t in stored.manifest.scenario.transports]
     known += [(run.transport, run.kind) for run in stored.summary.runs]
     return _stored_looks(stored.manifest.scenario_file, tuple(dict.fromkeys(known)))[transport]
@@ -119,8 +102,8 @@ def _stored_looks(text: str, transports: tuple[tuple[str, str], ...]) -> dict[st
 def _drawing(
     groups: Callable[[Stored], Iterable[tuple[str, Any]]], wanted: Callable[[Stored, Run], Any] = lambda stored, run: True
 ) -> Callable[[Callable[[Stored, Any], Any]], Draw]:
-    """``groups`` yields (name, runs, or one run), of which those are drawn for which ``wanted`` holds. The function that is decorated
-    returns a figure of them, or None if there is nothing to show; its name is that of the kind."""
+    """``groups`` yields (name, runs, or one run); those with ``wanted`` are drawn. The decorated function, named like its kind, returns a
+    figure or None."""
 
     def decorate(one: Callable[[Stored, Any], Any]) -> Draw:
         kind = one.__name__.replace("_", "-")
@@ -141,13 +124,10 @@ def _drawing(
 
 
 per_run = partial(_drawing, lambda stored: ((run.run, run) for run in stored.shown_runs))
-"""Draw a figure per shown run."""
 per_seed = partial(
     _drawing, lambda s: ((f"{p}-s{seed}{s.tag}", s.ordered(p, seed)) for p, seeds in s.groups() for seed in s.shown_seeds(seeds))
 )
-"""Draw a figure per placement and shown seed, of its runs."""
 per_placement = partial(_drawing, lambda stored: ((f"{p}{stored.tag}", stored.ordered(p)) for p, _ in stored.groups()))
-"""Draw a figure per placement, of all seeds' runs."""
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
@@ -155,7 +135,6 @@ per_placement = partial(_drawing, lambda stored: ((f"{p}{stored.tag}", stored.or
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in the common style meanwhile."""
     from matplotlib import rc_context
 
     with rc_context(_RC), warnings.catch_warnings():
@@ -164,7 +143,7 @@ def styled() -> Iterator[None]:
 
 
 def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = "", **options: Any) -> tuple[Any, list[Any]]:
-    """Return (figure, axes from top to bottom), with a title, a label below the lowest, and one for all y axes; ``height``: inches."""
+    """Return (figure, axes from top to bottom). ``x`` labels the lowest, ``y`` all; ``height``: inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -180,7 +159,7 @@ def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = ""
 
 
 def run_panels(stored: Stored, runs: Sequence[Run], head: str, **options: Any) -> tuple[Any, list[tuple[Any, Run]]]:
-    """Return (figure, (axes, run) from top to bottom) of :func:`panels`: one with a title for each run of a seed."""
+    """Return (figure, (axes, run) from top to bottom), a titled panel per run."""
     options = {"height": 1.25 + 0.95 * len(runs), "x": stored.since(runs[0]), **options}
     fig, axes = panels(len(runs), head=f"{head}{stored.seed_words(runs[0].seed)}", **options)
     for ax, run in zip(axes, runs, strict=True):
@@ -190,59 +169,50 @@ def run_panels(stored: Stored, runs: Sequence[Run], head: str, **options: Any) -
 
 @contextmanager
 def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (figure, axes) of :func:`panels` in the common style; of one row its axes themselves."""
+    """Yield (figure, axes) of :func:`panels`; of one row its axes themselves."""
     with styled():
         fig, axes = panels(rows, height, **options)
         yield fig, axes if rows > 1 else axes[0]
 
 
 def run_title(ax: Any, stored: Stored, run: Run, more: str = "") -> None:
-    """Name the run that a panel shows, in its transport's colour."""
     ax.set_title(f"{run.transport} on {run.fabric}{more}", color=look_of(stored, run.transport)[0])
 
 
 def line(label: str, color: str = "black", linestyle: Any = "none", linewidth: float = 0.8, **more: Any) -> Any:
-    """Make an entry of a legend for a line, or for a marker."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], color=color, linestyle=linestyle, linewidth=linewidth, label=label, **{"markersize": 4, **more})
 
 
 def area(label: str, color: str, alpha: float | None = None) -> Any:
-    """Make an entry of a legend for an area."""
     from matplotlib.patches import Patch
 
     return Patch(color=color, alpha=alpha, label=label)
 
 
 def fault_area() -> Any:
-    """Make the entry of a legend for :func:`fault_bands`."""
     return area("fault", FAULT, 0.35)
 
 
 def legend(fig: Any, handles: Sequence[Any], columns: int = 2) -> Any:
-    """Write the legend below all panels; return the figure."""
     fig.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=2.0, columnspacing=1.2)
     return fig
 
 
 def note(ax: Any, text: str, at: tuple[Any, Any], shift: tuple[float, float] = (2, 2), **more: Any) -> None:
-    """Write ``text`` beside a point, ``shift`` points away from it."""
     ax.annotate(text, at, xytext=shift, textcoords="offset points", **{"fontsize": 6.5, "annotation_clip": False, **more})
 
 
 def margin_note(ax: Any, text: str, y: float, **more: Any) -> None:
-    """Write ``text`` in the right margin, beside the data coordinate ``y``."""
     note(ax, text, (1.0, y), (2, 0), xycoords=("axes fraction", "data"), va="center", **more)
 
 
 def beside(k: int, n: int, width: float = 0.8) -> float:
-    """Return how far the k-th of n things at one place is drawn from its middle; all have ``width`` together."""
     return (k - (n - 1) / 2) * width / n
 
 
 def mark_planes(ax: Any, planes: int, per_plane: int = 1, axis: str = "y", **style: Any) -> None:
-    """Name the planes along an axis, ``per_plane`` rows or columns each, with lines of that style between them."""
     for edge in range(1, planes):
         (ax.axhline if axis == "y" else ax.axvline)(edge * per_plane - 0.5, **style)
     short = axis == "x" and planes > 4
@@ -254,19 +224,17 @@ def mark_planes(ax: Any, planes: int, per_plane: int = 1, axis: str = "y", **sty
 
 
 def colour_bar(fig: Any, picture: Any, axes: Any, label: str) -> None:
-    """Explain the colours of a picture below its axes."""
     bar = fig.colorbar(picture, ax=axes, location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
     bar.set_label(label, fontsize=6.5)
     bar.ax.tick_params(labelsize=6.5)
 
 
 def heat(ax: Any, values: Any, cmap: str, most: float, **more: Any) -> Any:
-    """Draw a matrix in colours, from 0 to ``most``."""
     return ax.imshow(values, aspect="auto", interpolation="nearest", cmap=cmap, vmin=0, vmax=most, **more)
 
 
 def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: float | None = None) -> None:
-    """Shade the outages from ``begin`` (ns) to ``last`` (µs after it); write the name of each fault once at height ``y``, if given."""
+    """``begin``: ns; ``last``: µs after it; ``y``: height of faults' names, if given."""
     names: list[str] = []
     points_per_us = AXES_WIDTH * 72 * WIDTH / last
     upper_end = 0.0  # points from the left: where the last name on the upper line ends
@@ -291,9 +259,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: f
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None) -> list[Path]:
-    """Write PNG and SVG; return both paths. ``runs``: the runs in the figure, as in summary.json; a line below it states their fidelity.
-    None: the figure states it itself.
-    """
+    """Write PNG and SVG. A line states the fidelity of ``runs`` (None: the figure does)."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -324,7 +290,6 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None
 
 
 def worth(runs: Sequence[Run]) -> tuple[str, str]:
-    """Return (text, colour) of the line on the fidelity of runs of summary.json; each run counts once."""
     distinct = {run.run: run for run in runs}.values()
     if not distinct:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
@@ -340,8 +305,7 @@ def worth(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def wrap_titles(fig: Any) -> bool:
-    """Break titles and labels below axes that are wider than the figure into lines, between words; return whether one changed. The figure
-    must be drawn."""
+    """Return whether a title or label was broken into lines. The figure must be drawn."""
     right, changed = fig.bbox.x1 - 2, False
     centred = [fig._supxlabel, *(ax.xaxis.label for ax in fig.axes)]
     for text in [fig._suptitle, *(ax._left_title for ax in fig.axes), *centred]:
@@ -357,12 +321,10 @@ def wrap_titles(fig: Any) -> bool:
 
 
 def title(run: Run) -> str:
-    """Name a run's collective, as the first word of a title."""
     kind = str(run.workload)
     names = {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce", "hierarchical-allreduce": "Hierarchical all-reduce"}
     return names.get(kind) or ("Training" if kind == "job" else kind.capitalize())
 
 
 def spell(group: str) -> str:
-    """Name a group of flows in a legend."""
     return "victim flow" if group == "victim" else group

@@ -1,4 +1,4 @@
-"""The effect of a swept variable: bandwidth or step time over it, a line per transport, with the intervals of the comparison."""
+"""Draws a swept variable's effect on bandwidth or step time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from topologies.units import NS, parse_duration, parse_size
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that is drawn over the variable."""
-
-    key: str
-    """Key in a run's entry, and in comparison.parquet; "goodput_bps" is that of all groups of flows."""
+    key: str  # of a run's entry and comparison.parquet; "goodput_bps" is that of all groups of flows
     title: str
     label: str
     scale: float
@@ -33,12 +30,11 @@ class Measure:
 
 BANDWIDTH = Measure("busbw_bps", "Bandwidth", "bus bandwidth [GB/s]", 8e9, "busbw", "ideal_busbw_bps")
 GOODPUT = Measure("goodput_bps", "Goodput", "goodput of all flows [Gb/s]", 1e9, "goodput")
-PANELS = 4
-"""The most settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
+PANELS = 4  # Further settings are only in comparison.csv [ours].
 
 
 def sweep(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per placement and measure, over the variable with most values, with a panel for each setting of the others."""
+    """Draw a figure per placement and measure over the variable with most values, a panel per setting of the others."""
     settings = [variant.settings or {} for variant in stored.variants]
     if len(settings) < 2:
         return []
@@ -64,7 +60,7 @@ def _steps_of(job: str) -> Measure:
 
 
 def value_of(run: Run, key: str) -> float | None:
-    """Find the value of a key for a run; for flows, the goodput of all groups together. A dot leads into an entry's part."""
+    """Return goodput of all groups together for flows. A dot in ``key`` leads into an entry's part."""
     if key == "goodput_bps":
         rates = [g.goodput_bps for g in run.groups.values() if g.goodput_bps is not None]
         return sum(rates) if rates else None
@@ -72,7 +68,7 @@ def value_of(run: Run, key: str) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """Read a swept value as a number: a number itself, a size such as "64KiB", or a time such as "20us", in ns; None for other text."""
+    """Read a number, a size such as "64KiB", or a time such as "20us", in ns."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -85,13 +81,12 @@ def as_number(value: Any) -> float | None:
 
 
 def points(runs: list[Run], key: str) -> tuple[float, float, float, int] | None:
-    """Return (median, least, largest, n) over seeds; None if no run has a value."""
     values = [v for r in runs if (v := value_of(r, key)) is not None]
     return (statistics.median(values), min(values), max(values), len(values)) if values else None
 
 
 def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """Return (transport, placement, figure, settings as text) -> interval of the median, if comparison.parquet has one."""
+    """Return (transport, placement, figure, settings as text) -> interval of the median."""
     table = stored.table("comparison")
     keys = [k for k in (stored.variants[0].settings or {}) if k in table]
     needed = {"transport", "placement", "figure", "low", "high"}
@@ -106,7 +101,7 @@ def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def _as_text(value: Any) -> str:
-    """Write the value of a setting, the same whether a table stores it as an integer or as a float."""
+    """Write an integer that a table stores as a float in the same way."""
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 

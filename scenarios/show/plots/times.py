@@ -1,6 +1,4 @@
-"""Times of steps and of transfers, one figure each: the share done within a time, and below it the tail, the share that took longer, on a
-log scale.
-"""
+"""Draws times of steps and transfers: the share done within a time, and below it the tail on a log scale."""
 
 from __future__ import annotations
 
@@ -16,20 +14,13 @@ from scenarios.show.plots.style import legend, line, look_of, note, panels, per_
 from testbed.results.summary import Run
 from testbed.terminal import duration
 
-Curve = tuple[str, str]
-"""Transport and job."""
-FEWEST_FOR_TAIL = 20
-"""A tail is drawn if some transport has so many values: fewer show no more than the upper panel [ours]."""
-FEWEST_SEEDS = 3
-"""Seeds that show how far they lie apart [ours]."""
-LONGEST_LABEL = 48
-"""The longest line of the legend, in characters: longer ones are broken."""
-MARKERS = 5
-"""Markers along a curve, which tell curves apart without colours."""
-DASHES = ("-", "--", ":", "-.")
-"""Lines of a transport's jobs, in their order."""
-POINTS = 500
-"""Points of a curve that lie evenly in its upper panel, and as many that lie evenly in the tail: with fewer values every one is drawn."""
+Curve = tuple[str, str]  # transport, job
+FEWEST_FOR_TAIL = 20  # values of a transport: fewer show no more than the upper panel [ours]
+FEWEST_SEEDS = 3  # [ours]
+LONGEST_LABEL = 48  # in characters
+MARKERS = 5  # along a curve: they tell curves apart without colours
+DASHES = ("-", "--", ":", "-.")  # of a transport's jobs
+POINTS = 500  # evenly in the upper panel, and as many in the tail; fewer values are all drawn
 
 
 @per_placement(lambda stored, run: len(stored.steps))
@@ -46,7 +37,7 @@ def transfer_times(stored: Stored, runs: list[Run]) -> Any:
 
 @per_placement(lambda stored, run: run.typical_step_ns)
 def seeds(stored: Stored, runs: list[Run]) -> Any:
-    """Draw how far a transport's typical step of each seed is from the median of all: how well one run predicts the next."""
+    """Draw how far seeds' typical steps are from the median: how well one run predicts the next."""
     apart = apart_of(runs)
     if not apart or max(map(len, apart.values())) < FEWEST_SEEDS:
         return None
@@ -63,7 +54,6 @@ def seeds(stored: Stored, runs: list[Run]) -> Any:
 
 
 def apart_of(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Return by transport how far each run's typical step is from their median, per cent."""
     steps: dict[str, list[float]] = {}
     for run in runs:
         if run.outcome == "done" and run.typical_step_ns:
@@ -72,13 +62,12 @@ def apart_of(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def curve(n: int) -> Any:
-    """Return the ranks, 0 to ``n``, of the points that are drawn of ``n`` ordered values; rank 0 is the begin of the curve, at share 0."""
+    """Return ranks, 0 to ``n``, of drawn points; rank 0 is the curve's begin."""
     body, tail = np.linspace(1, n, POINTS), n + 1 - np.geomspace(1, n, POINTS)
     return np.unique(np.concatenate([[0], body, tail]).astype(int))
 
 
 def _label(name: str, ordered: Any) -> str:
-    """Return a curve's line of the legend, or two."""
     stats = spread(pd.Series(ordered))
     known = zip((*QUANTILES, "max"), (stats.p50, stats.p99, stats.p999, stats.max), strict=True)
     text = ", ".join(f"{q.replace('999', '99.9')} {duration(time)}" for q, time in known if time is not None)
@@ -89,8 +78,7 @@ def _label(name: str, ordered: Any) -> str:
 def _times(
     stored: Stored, runs: Sequence[Run], many: str, label: str, of: Callable[[Run], dict[str, pd.Series[Any]]], ideal: float | None = None
 ) -> Any:  # fmt: skip
-    """Draw times; the seeds of a transport are pooled. ``of`` returns a run's times by job ("" without jobs), ns; ``ideal`` is what they
-    would be without losses and queues, None if unknown."""
+    """Pool a transport's seeds. ``of`` returns a run's times by job ("" without jobs), ns; ``ideal``: without losses and queues."""
     series: dict[Curve, list[pd.Series[Any]]] = {}
     for run in runs:
         for job, values in of(run).items():

@@ -15,8 +15,6 @@ class Counts(NamedTuple):
 
 
 class PortReport(NamedTuple):
-    """The present state of a switch port; a report may repeat a known state."""
-
     port: str
     up: bool
     heard_ps: int
@@ -24,16 +22,16 @@ class PortReport(NamedTuple):
 
 class Southbound(Protocol):
     def program(self, tables: Tables) -> None:
-        """Make the switches hold exactly these tables. Raises UserError, one line, if they cannot be reached."""
+        """Make the switches hold exactly these tables. Raises UserError."""
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Read the tables as the switches hold them now, without empty ones. Raises UserError, one line, if they cannot be reached."""
+        """Read the switches' tables, without empty ones. Raises UserError."""
 
     def counts(self) -> dict[str, Counts] | None:
-        """Read the counters of every switch, so far; None where switches do not count per route. Raises UserError as :meth:`read`."""
+        """None where switches do not count per route. Raises UserError."""
 
     def port_states(self) -> dict[str, bool]:
-        """Read every switch port's state; True for up with carrier. To be called once, before :meth:`port_reports`."""
+        """Switch port -> up with carrier. Call it once, before :meth:`port_reports`."""
 
     def port_reports(self) -> Iterator[PortReport]:
-        """Wait for reports, without end and without blocking other green threads. Raises UserError when no more reports can come."""
+        """Endless, without blocking other green threads. Raises UserError when no more reports can come."""

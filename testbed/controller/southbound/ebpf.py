@@ -12,13 +12,11 @@ from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 
 WORD = struct.Struct("=I")
-"""A key is switch number << 16 | next uSID, a value is the egress ifindex: both u32 in the host's byte order
-(testbed/dataplane/fabric.bpf.c)."""
+"""A key is switch number << 16 | next uSID, a value the egress ifindex: u32 in the host's byte order (fabric.bpf.c)."""
 
 
 class EbpfSouthbound:
     def __init__(self, config: Config, routes: BpfMap, links: int) -> None:
-        """Take what testbed/controller/confine.py opened of the map and of the switches' namespace."""
         self._numbers = {name: number for number, name in enumerate(config.fabric.switches)}
         self._names = config.fabric.switches
         self._ports = config.ports

@@ -1,7 +1,7 @@
 """Receives events of interfaces in another network namespace, in a process that stays in its own.
 
-A raw netlink socket is opened during a brief visit to the namespace and stays connected to it. The socket also keeps the namespace alive:
-to remove the namespace, end the controller.
+A raw netlink socket stays connected to the namespace in which it was opened. It also keeps the namespace alive: to remove that, end the
+controller.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from testbed.errors import UserError
 
 CLONE_NEWNET = 0x40000000
 RECEIVE_BUFFER = 8 << 20
-"""The receive buffer, in bytes: a whole `wide` fabric going down at once is under 2 MB of messages [ours]."""
+"""A whole `wide` fabric going down at once is under 2 MB of messages [ours]."""
 REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtnetlink.link())
 
 
 def socket_in(netns: str) -> socket.socket:
-    """Return a route netlink socket that belongs to another namespace; the caller's thread is then back in its own namespace. Raises
-    UserError if the namespace cannot be entered. If the thread cannot return, it would act on the wrong namespace from then on: that raises
-    RuntimeError and must end the process."""
+    """The caller's thread is back in its own namespace afterwards. Raises UserError if the namespace cannot be entered. A thread that
+    cannot return would act on the wrong namespace: that raises RuntimeError and must end the process."""
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -48,8 +47,6 @@ def socket_in(netns: str) -> socket.socket:
 
 
 def link_socket(netns: str) -> int:
-    """Return the descriptor of a socket that hears of every change of an interface in another namespace. Raises UserError as
-    :func:`socket_in`."""
     with socket_in(netns) as sock:
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
@@ -61,15 +58,12 @@ def link_socket(netns: str) -> int:
 
 
 class LinkWatcher:
-    """Reports on the interfaces it was given, by ifindex. ``links`` is a descriptor from :func:`link_socket`."""
-
     def __init__(self, links: int, ports: Mapping[int, str], now: Callable[[], int]) -> None:
         self._ports, self._now = ports, now
         self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=links)
 
     def snapshot(self) -> list[PortReport]:
-        """Report the state of every port now (and changes meanwhile, in order)."""
         self._ask()
         reports: list[PortReport] = []
         while self._reported is not None:
@@ -77,7 +71,6 @@ class LinkWatcher:
         return reports
 
     def wait(self) -> list[PortReport]:
-        """Block until the kernel sends a message; returns reports on its ports, often none."""
         try:
             data = self._socket.recv(1 << 18)
         except OSError as error:

@@ -17,7 +17,6 @@ def prefix_of(usid: int) -> bytes:
 
 class OpenFlowSouthbound:
     def __init__(self, config: Config) -> None:
-        """Make the southbound. It opens no connection yet."""
         self._switches = config.fabric.switches
         self._port_numbers = config.ports
         sockets = {switch: config.bridges / f"{switch}.mgmt" for switch in self._switches}
@@ -25,7 +24,7 @@ class OpenFlowSouthbound:
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:
-        """Program the tables. Correct flows stay, with their counters: a switch that carries traffic is not disturbed."""
+        """Correct flows stay, with their counters: traffic is not disturbed."""
         self._bridges.connect()
         self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
         lacking = sorted(set(self._port_numbers) - {port for names in self._names.values() for port in names.values()})
@@ -45,11 +44,10 @@ class OpenFlowSouthbound:
 
     @staticmethod
     def _fixed(switch: str) -> tuple[Flow, ...]:
-        """Return the flows of a switch that do not depend on its table: shift its own packets, drop what matches no table."""
         return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Read the tables. Anything in a switch that forwarding does not require appears as uSID 0, which no table has."""
+        """Anything in a switch that forwarding does not require appears as uSID 0, which no table has."""
         tables: dict[str, dict[int, str]] = {}
         for switch, switch_flows in self._bridges.each(self._bridges.read).items():
             table: dict[int, str] = {}
@@ -67,7 +65,6 @@ class OpenFlowSouthbound:
         return tables
 
     def counts(self) -> dict[str, Counts]:
-        """Count the traffic of each route, and the packets that each switch dropped by itself. Open vSwitch's flows count with a delay."""
         counters = {}
         for switch, flows in self._bridges.each(self._bridges.read).items():
             own, foreign, unrouted = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))

@@ -1,8 +1,4 @@
-"""The fault catalogue: every kind of fault that a module of this package defines, discovered automatically.
-
-One catalogue for scenario files, the prompt and :meth:`testbed.emulated.cluster.Cluster.inject`. Pure. docs/how/faults.md is the manual: it
-repeats the line of each kind, and says how to add one.
-"""
+"""The fault catalogue: every kind of fault that a module of this package defines, discovered automatically."""
 
 from __future__ import annotations
 
@@ -24,15 +20,13 @@ from topologies.units import Span
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve", "target_of"]
 
 USED_BY_QP = "used-by-qp"
-"""A scenario may write this instead of a link or path: it stands for one that a queue pair of the run uses."""
+"""Stands in a scenario for a link or path that a queue pair of the run uses."""
 FOR = "for"
-"""The parameter that every kind which heals has besides: how long it lasts."""
 _FIRST = (
     "link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss",
     "destination-loss", "slow", "straggler", "kill", "verbs-error", "verbs-lost", "verbs-late", "verbs-dead-qp", "verbs-refused",
     "verbs-port",
 )  # fmt: skip
-"""The first kinds in the manual's order; all others come after these, by name."""
 
 
 def _discover() -> dict[str, Kind]:
@@ -51,14 +45,13 @@ KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
 
 
 def kind_named(name: Any) -> Kind:
-    """Find a kind by its name. Raises :class:`FaultError` naming all kinds."""
     if not isinstance(name, str) or name not in KINDS:
         raise FaultError("kind", f"= {name!r}: {there_are(name, KINDS)}")
     return KINDS[name]
 
 
 def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
-    """Parse the parameters of a kind, with defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
+    """Fill in defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
@@ -74,8 +67,6 @@ def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
 
 
 def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, str]]:
-    """Read a fault as people type it, ``KIND ON [KEY=VALUE...]``; returns kind, target and parameters as written. Raises
-    :class:`FaultError`."""
     if not words:
         raise FaultError("fault", f"needs a kind; usage: {usage}")
     kind = kind_named(words[0])
@@ -92,14 +83,13 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, st
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, object], seed: int) -> Target:
-    """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter
-    and FabricError for a target that this fabric does not have."""
+    """``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter and FabricError for an unknown target."""
     read, lasts = _lasting(kind, values)
     return replace(target_of(fabric, kind, on, read, seed), lasts=lasts)
 
 
 def _lasting(kind: str, values: Mapping[str, object]) -> tuple[Keys, int]:
-    """Read parameters as :func:`read_keys` does, and ``for``: how long it lasts, ps, 0 until it is taken back. Raises alike."""
+    """Read parameters, and ``for``: how long it lasts, ps, 0 until it is taken back. Raises as :func:`read_keys`."""
     read = read_keys(kind, {name: value for name, value in values.items() if name != FOR})
     if FOR not in values:
         return read, 0
@@ -112,7 +102,6 @@ def _lasting(kind: str, values: Mapping[str, object]) -> tuple[Keys, int]:
 
 
 def target_of(fabric: Fabric, kind: str, on: str, keys: Keys, seed: int) -> Target:
-    """Resolve a fault whose parameters :func:`read_keys` has read. Raises as :func:`resolve`."""
     own = keys.copy()
     if any(key.name == "seed" for key in KINDS[kind].keys):
         own.setdefault("seed", seed & 0xFFFFFFFF)

@@ -18,7 +18,6 @@ class DeadPaths(Kind):
     takes = True
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Draw the dead links: at least one, in the fabric's order."""
         every = [link.name for link in between_switches(fabric, on)]
         sample = set(random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every)))))
         return Target(self.name, on, keys, tuple(name for name in every if name in sample))

@@ -35,7 +35,7 @@ class DestinationLoss(Lossy):
 
 
 def _towards(fabric: Fabric, switch: str, host: int) -> tuple[Path, ...]:
-    """List every form in which a frame for a host may come in at a switch, probes that turn around at a T1 included."""
+    """Forms in which a host's frame may come in at a switch, probes that turn around at a T1 included."""
     links_of_switch(fabric, switch)  # raises if there is none
     if fabric.sites > 1:
         raise FabricError(

@@ -35,7 +35,7 @@ class Failures(Cycle):
         return machine.faults.hold(fault.number, (self.link(fault),) if fault.down else ())
 
     def link(self, fault: Injected) -> str:
-        """Return the link whose turn it is. Each has one turn before any has its next."""
+        """Each link has one turn before any has its next."""
         keys = fault.target.keys
         turn = 0 if fault.due_ps is None else round((fault.due_ps - fault.told_ps) / keys["period"])
         lap, place = divmod(turn, len(fault.target.links))

@@ -28,8 +28,7 @@ class PathLoss(Lossy):
     one_site = True
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Find the port where the path enters the fabric: behind the first switch's own uSID, only this path's frames have the same uSIDs
-        there."""
+        """The fault is where the path enters the fabric: behind the first switch's own uSID, only its frames have the same uSIDs there."""
         if ">" not in on:
             raise FabricError(f"{on!r} is not a path: write it as source>destination@plane/uplink, like h0>h5@p0/3")
         on = check_entry(fabric, on)

@@ -31,7 +31,7 @@ class Silent(Kind):
         return machine.faults.hold(fault.number, silent=fault.target.switches)
 
     def clear(self, fault: Injected, machine: Machine) -> int:
-        """Take the fault back; a switch that is to reboot begins to do so, and comes back by itself."""
+        """A switch that is to reboot begins to do so, and comes back by itself."""
         reboot = fault.target.keys["reboot"]
         if not reboot or fault.due_ps is not None:
             return machine.end(fault)

@@ -12,8 +12,6 @@ from topologies.clos import Fabric
 
 
 class Straggler(Cycle):
-    """A host whose agent gets too little of the CPU; it is ``down`` while the agent is stopped."""
-
     name, on = "straggler", "host"
     doc = "a host's agent gets a share of the CPU: it is stopped for the rest of every period"
     keys = (SHARE, PERIOD.optional("1600ns"))

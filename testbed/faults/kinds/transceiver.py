@@ -16,7 +16,7 @@ from topologies.theory import links_of_switch
 
 
 class Links(metaclass=Written):
-    """The parameter of links: a number of them, or their names as a list, or as one word with commas as the prompt has it."""
+    """People write a number of links, or their names, as a list or as one word with commas."""
 
     words = "a number of links from 1 on, or a list of links' names"
     schema: ClassVar[dict[str, object]] = {
@@ -48,7 +48,7 @@ class Transceiver(Cycle):
     takes = True
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Take the first links by port, as neighbours share a transceiver, unless they are named."""
+        """Without names, take the first links by port: neighbours share a transceiver."""
         if re.fullmatch(r"h[0-9]+", on):
             fabric.host_number(on)
             every = tuple(link.name for link in fabric.links if link.a.node == on)

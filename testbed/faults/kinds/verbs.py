@@ -33,8 +33,6 @@ ERRNO = Key("errno", Annotated[str, one_of(ERRNOS)], "the error of the verb").op
 
 
 class VerbsFault(Kind):
-    """One rule in a host's agent. ``does`` is its word there."""
-
     on = "host"
     does = ""
     programs = True

@@ -263,4 +263,4 @@ def test_without_dask_it_says_how_to_get_it(capsys: pytest.CaptureFixture[str], 
 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name))
-    assert "needs Dask: .venv/bin/pip install -r requirements-sweep.txt" in refused(capsys, "tls://127.0.0.1:1")
+    assert "needs Dask: .venv/bin/pip install -r requirements/sweep.txt" in refused(capsys, "tls://127.0.0.1:1")

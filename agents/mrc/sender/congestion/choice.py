@@ -11,8 +11,8 @@ from agents.mrc.sender.congestion.nscc import Nscc
 
 
 def congestion_class(config: Config) -> type[Congestion]:
-    """Find the class of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line. Called when an endpoint is made,
-    not when a QP is: a scenario's mistake shows when the file is read, and a module is imported before root is dropped."""
+    """Raises ValueError, one line. Called when an endpoint is made: a scenario's mistake shows when the file is read, and root is not yet
+    dropped."""
     name = config.congestion
     if name == "nscc":
         return Nscc

@@ -1,4 +1,4 @@
-"""A constant window."""
+"""Keeps a constant window."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from agents.mrc.sender.congestion.base import Congestion
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FixedWindow(Congestion):
-    """A window of ``window_bdp`` x BDP summed over the live planes, whatever the network says."""
-
     def __init__(self, config: Config, path_rtt: int) -> None:
         super().__init__(config, path_rtt)
         self.planes_changed(1)
 
     def planes_changed(self, live: int) -> None:
-        """Set the window, never under two packets: a smaller one would stop the QP."""
         self.live = live
         self.cwnd = max(int(self.config.window_bdp * self.config.plane_bdp * live), 2 * self.mtu)

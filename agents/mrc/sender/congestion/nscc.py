@@ -1,7 +1,7 @@
-"""NSCC, the sender-based congestion control of UET 1.0 that MRC uses: delay and ECN together move one window.
+"""Implements NSCC, the sender-based congestion control of UET 1.0 that MRC uses: delay and ECN together move one window.
 
-Theory of operation. Two signals with two meanings: ECN is fast and says that *some* queue on *this* path is filling; delay is the sum
-over the path. Their four combinations (d: RTT sample less base RTT; T: target delay) are the algorithm:
+Theory of operation. Two signals with two meanings: ECN is fast and says that *some* queue on *this* path is filling; delay sums the queues
+of the path. Their four combinations (d: RTT sample less base RTT; T: target delay) are the algorithm:
 
     ============ ==================== =========================================================================
     trigger      d < T                d >= T
@@ -13,18 +13,13 @@ over the path. Their four combinations (d: RTT sample less base RTT; T: target d
                  (SKIP) moves load    exceeds T, at most by half
     ============ ==================== =========================================================================
 
-Trims take the packet's size off the window, and QuickAdapt cuts it to what really got through when a period ends in which packets were
-trimmed and little got through.
-With ECN off on the last hop (the MRC paper's setting) incast shows as *not marked, d >= T*, where the table grows the window; what
-holds it back are trims, losses and the receiver's penalty (docs/why/congestion.md has the figures both ways). A SACK with a penalty brings
-the window down to what is in flight, less penalty / 128 of the bytes it reports: UET's formula. Of MRC's field there are three readings,
-and this is one of them [ours].
+A trim takes the packet's size off the window. When packets were trimmed in a period and little got through, QuickAdapt cuts the window to
+what did. With ECN off on the last hop (the MRC paper's setting) incast shows as *not marked, d >= T*, where the table grows the window;
+only trims, losses and the receiver's penalty hold it back. A SACK with a penalty brings the window down to what is in flight, less penalty
+/ 128 of the bytes it reports: UET's formula, one of three readings of MRC's field [ours].
 
-Constants are UET's, as in its reference simulator. The chief differences from that simulator [ours; docs/why/congestion.md has all, and
-what they do]: the average of d is the mean of the samples of the last base RTT (its moving average reacts in tens of RTTs here), a SACK
-without a valid sample moves nothing but the penalty, bytes in flight are the requester's exact count, the base RTT starts from the
-configured one, and a trim counts for QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much
-later is cut).
+Constants are UET's, as in its reference simulator. docs/why/congestion.md has the differences from that simulator [ours]. The chief one:
+the average of d is the mean of the samples of the last base RTT, since the simulator's moving average reacts in tens of RTTs here.
 """
 
 from __future__ import annotations
@@ -40,9 +35,9 @@ from agents.transport import LONG_AGO
 from topologies.units import BYTE, US
 
 REFERENCE_RTT: Final = 12 * US
-"""The base RTT of the network that UET's constants were set for, at 100 Gb/s."""
+"""Base RTT of the network that UET's constants were set for, at 100 Gb/s."""
 REFERENCE_BDP: Final = 150_000.0
-"""The BDP of that network, in bytes."""
+"""BDP of the same network, bytes."""
 MAX_BDP: Final = 1.5
 TARGET_TRIMMING: Final = 0.75
 TARGET_DROPPING: Final = 1.0
@@ -96,7 +91,6 @@ class Nscc(Congestion):
         self._clamp()
 
     def _scale(self) -> None:
-        """Compute everything that depends on the number of live planes and on the base RTT."""
         rates = self.config.port_rate * self.live
         bdp = rates * self.cfg_rtt / BYTE
         a = bdp / REFERENCE_BDP
@@ -116,7 +110,6 @@ class Nscc(Congestion):
         self.cwnd = int(self.window)
 
     def planes_changed(self, live: int) -> None:
-        """Keep the window's share of the planes that carry data."""
         if live == self.live:
             return
         self.window = self.window * live / self.live
@@ -180,7 +173,6 @@ class Nscc(Congestion):
     # --- parts -----------------------------------------------------------------------------------------------
 
     def _average(self, now: int, d: int) -> float:
-        """Return the mean of the samples of the last base RTT, this one included."""
         samples = self.samples
         samples.append((now, d))
         self.sum += d
@@ -190,7 +182,6 @@ class Nscc(Congestion):
         return self.sum / len(samples)
 
     def _increase(self, news: int, d: int) -> None:
-        """Grow by what was not marked: fair, fast or proportional."""
         if d >= self.target:
             self.inc += self.fi * news
             return
@@ -210,7 +201,6 @@ class Nscc(Congestion):
         self.fast_bytes = 0
 
     def _adjust(self, now: int) -> None:
-        """Apply the accumulated increase, every 8 packets or configured RTT; each RTT adds a small increase of its own."""
         if self.adjusted_ps == LONG_AGO:
             self.adjusted_ps = self.eta_ps = now
         if self.received >= ADJUST_PACKETS * self.mtu or now - self.adjusted_ps >= self.cfg_rtt:
@@ -223,8 +213,7 @@ class Nscc(Congestion):
             self.eta_ps = now
 
     def _quick_adapt(self, now: int, in_flight: int, loss: bool, ecn: bool, d: int) -> bool:
-        """Say whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then. Either way what has
-        gathered for the next adjustment is void."""
+        """Say whether a cut answers this signal: one just made, or one for what was in flight then."""
         if ecn and self.ignored < self.to_ignore:
             self.inc = 0.0
             self.received = 0

@@ -1,4 +1,4 @@
-"""One drawing per figure of the paper, from stored results. Each function: (part -> Stored, directory, file name) -> files written."""
+"""Draws each figure of the paper from stored results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
 
 
 def only(part: str, draw: Draw) -> Draw:
-    """Draw what ``draw`` does of the part of that name."""
     return lambda stored, directory, name: draw({"main": stored[part]}, directory, name) if part in stored else []
 
 
 def and_two_hosts(draw: Draw) -> Draw:
-    """Draw what ``draw`` does of the other parts, and beside it the goodput of the flows between two hosts."""
+    """Draw the goodput of flows between two hosts beside the other parts."""
 
     def both(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         others = {part: results for part, results in stored.items() if part != "pair"}
@@ -31,8 +30,6 @@ def and_two_hosts(draw: Draw) -> Draw:
 
 
 def shipped(kind: str) -> Draw:
-    """Draw what a report shows of that kind, of the first run that has it."""
-
     def first(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         drawings = figures()[kind](stored["main"], directory) if "main" in stored else []
         for other in drawings[2:]:  # of other runs; each is a PNG and an SVG
@@ -61,4 +58,3 @@ DRAW: dict[str, Draw] = {
     "start_up": only("main", start_up),
     "two_hosts": only("pair", flows),
 }
-"""The drawings by name in figures.toml."""

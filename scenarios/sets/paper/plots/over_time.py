@@ -1,4 +1,4 @@
-"""Figures over time: a job's goodput and losses under faults, flows, losses at the start."""
+"""Draws figures over time: a job under faults, flows, losses at the start."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from testbed.results.summary import Run
 from testbed.results.values import known
 from testbed.terminal import duration
 
-BINS = 100
-"""About as many points as the width of a column can show."""
+BINS = 100  # about as many points as a column can show
 
 
 def loss_times(stored: Stored, run: Run) -> Any:
-    """Return when packets were found lost on the way, in µs since the first measured step or t0, as a sorted array."""
+    """Return sorted times at which losses were found, µs since the first measured step or t0."""
     begin, events = stored.begin_ns(run), stored.rows("events", run)
     if begin is None or not len(events):
         return np.array([])
@@ -33,7 +32,6 @@ def loss_times(stored: Stored, run: Run) -> Any:
 
 
 def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, Run]]:
-    """Return the first seed's run of MRC for every part, placement and setting."""
     runs = []
     for results in stored.values():
         kinds: set[str] = set()
@@ -46,7 +44,6 @@ def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, Run]]:
 
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw, per part and placement, a job's goodput in % of ideal with what theory leaves, and packets found lost, over time."""
     panel_runs = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run.measured_ns))) is not None]
     if not panel_runs:
         return []
@@ -78,7 +75,7 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
 
 
 def rates(stored: Stored, run: Run, name: str, span_us: float) -> tuple[Any, Any]:
-    """Return (µs since t0, bits/s) of a flow, as counted by its receiver."""
+    """Return (µs since t0, bits/s) of a flow, as its receiver counted."""
     table = stored.rows("flows", run)
     bins = table[table["flow"] == name]
     begin_ns, bin_ns = stored.begin_ns(run) or 0, float(bins["bin_ns"].max()) if len(bins) else 1.0
@@ -94,7 +91,6 @@ def _span_us(run: Run) -> float:
 
 
 def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw the goodput of every flow of the first seed over time, a panel per setting."""
     runs = [(results, run) for results, run in _first_runs(stored) if run.flows]
     if not runs:
         return []
@@ -118,7 +114,6 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
 
 
 def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw packets lost so far, per queue pair, since traffic began: a line per seed."""
     results = stored["main"]
     runs = [(run, _since_traffic(results, run)) for run in results.runs if run.transport == "mrc"]
     runs = [(run, times) for run, times in runs if len(times)]
@@ -142,7 +137,7 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
 
 
 def _since_traffic(stored: Stored, run: Run) -> Any:
-    """Return times of losses since the first packet of any rank, warm-up included, in µs."""
+    """Return times since any rank's first packet, warm-up included, µs."""
     steps: pd.DataFrame = stored.table("steps")
     run_steps = steps[steps["run"] == run.run]
     times, begin = loss_times(stored, run), stored.begin_ns(run)

@@ -1,4 +1,4 @@
-"""Figures of points: bandwidth over message sizes, an incast's shares, two hosts, and the sizes of fabrics. From summaries only."""
+"""Draws message sizes, incasts, two hosts, and the sizes of fabrics, from summaries only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from scenarios.show.plots.style import FLOWS, figure, legend, look_of, note, pan
 from testbed.results.summary import Run
 from topologies.units import parse_size
 
-FEW = 4
-"""Names that fit beside each other below the axes."""
+FEW = 4  # names that fit beside each other below the axes
 SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
 
 
@@ -24,14 +23,11 @@ def median_and_error(values: Sequence[float]) -> tuple[float, list[list[float]]]
 
 
 def seeds_text(runs: Sequence[Run]) -> str:
-    """Write the number of seeds: ``n = 3 seeds``."""
     n = len({run.seed for run in runs})
     return f"n = {n} seed{'s' if n != 1 else ''}"
 
 
 def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw bus bandwidth in % of ideal over message sizes, a line per transport; a panel per loss rate if it is swept. A drawing for each
-    part with several sizes."""
     made = []
     for part, results in stored.items():
         if len({run.settings.get(SIZE) for run in results.runs}) > 1:
@@ -79,7 +75,7 @@ def _shown(size: int) -> str:
 
 
 def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw, per transport, goodput of the incast's flows in equal shares, and of the victim as a share of what it has alone."""
+    """Draw the incast's flows in equal shares, and the victim as a share of what it has alone."""
     runs = [run for run in stored["main"].runs if run.groups.get("victim")]
     if not runs:
         return []
@@ -109,7 +105,6 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
 
 def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw, per transport, every flow's goodput in % of the line, and their mean."""
     runs = [run for run in stored["main"].runs if run.flows]
     if not runs:
         return []
@@ -130,7 +125,6 @@ def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
 
 def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw, over the number of senders, how much of the last hop is used, its mean queue, and pauses: a line per transport."""
     runs = [run for run in stored["main"].runs if run.groups.get("incast")]
     if not runs:
         return []
@@ -157,7 +151,6 @@ def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
 
 
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw the latency of a small message in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
     parts = (
         ("latency", "post to completion\n[base RTTs]", "groups.flows.message_ns.p50", "base_rtt_ns"),
         ("bandwidth", "goodput\n[share of line]", "groups.flows.of_line", ""),
@@ -181,7 +174,6 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
 
 
 def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw switches and transceivers for the paper's NICs, by the split of the NIC."""
     from topologies.sizing import GBIT, PAPER_NICS, splits
 
     choices = splits()
