@@ -1,6 +1,6 @@
 """Reads a Parquet table of results: no larger than its file can hold, with the columns that something reads and their types.
 
-Checked once, here; nothing behind looks again. docs/how/results.md explains the columns.
+Checked once, here; nothing behind looks again. docs/reference/tables.md explains the columns.
 """
 
 from __future__ import annotations

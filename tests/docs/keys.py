@@ -1,21 +1,28 @@
-"""Generated pages of docs/reference: every key of a scenario, of a fabric and of results, every kind of fault, every scenario that ships.
-``python -m tests.docs.keys`` writes them whole.
-
-Keys come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed tools schema`` do, kinds of faults from their classes, scenarios
-from their files; tests/docs/test_keys.py compares.
+"""Generated pages of docs/reference: whatever code holds as data or in docstrings, such as every key of a scenario and every kind of fault.
+``python -m tests.docs.keys`` writes them whole; tests/docs/test_keys.py compares.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from mrcbed.prompt.cli import Prompt
+from mrcbed.prompt.help import GROUPS, MININET
+from scenarios.figures.measure import TABLES, Run
+from scenarios.figures.results import Results
 from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
 from scenarios.schema.result_keys import reference
+from scenarios.show.plots import figures
+from testbed.conform.cases import KEYS, STEPS
+from testbed.conform.targets import METHODS, ORDERS
 from testbed.faults.keys import Key as FaultKey
 from testbed.faults.kinds import KINDS, USED_BY_QP
+from testbed.view.fold import FRAMES
 from tests.docs.check import ROOT
 
 EXPLAINED = {
@@ -88,12 +95,116 @@ def every_scenario() -> str:
     return "\n".join(lines) + "\n"
 
 
+def said(thing: object) -> str:
+    """A docstring as a line of Markdown."""
+    text = " ".join((inspect.getdoc(thing) or "").split()).replace("``", "`")
+    return re.sub(r"docs/(\w+)/(\w+\.md)", r"[\2](../\1/\2)", text)
+
+
+def of_code(what: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(f"`{name}`", text) for name, text in what.items()]
+
+
+def every_table() -> str:
+    frames = [(name, part) for name, part in vars(Results).items() if not name.startswith("_") and hasattr(part, "func")]
+    lines = [
+        "# Every table of results",
+        "",
+        "Made by `python -m tests.docs.keys` from `scenarios/figures/`; [results.md](../how/results.md) has the units.",
+        "",
+        "## Files",
+        "",
+        *table(
+            ("`NAME.parquet`", "columns", "a row is"), ((f"`{name}`", f"`{of}`", said(getattr(Run, name))) for name, of in TABLES.items())
+        ),
+        "",
+        "`runs` and `comparison` have a row per run and per figure: [comparison.md](../how/comparison.md).",
+        "",
+        "## Frames of `mrcbed.load`",
+        "",
+        "Every frame has `run`, `transport` and `seed` too. Times are ns, and count from the begin of the run's first measured step or of "
+        "its flows.",
+        "",
+        *table(("attribute", "is"), ((f"`{name}`", said(part)) for name, part in frames if name not in ("seeds", "summary"))),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def every_figure() -> str:
+    lines = [
+        "# Every figure of a run",
+        "",
+        "Made by `python -m tests.docs.keys` from `scenarios/show/plots/`. A run has those for which it has the data. The name begins the "
+        "name of the files in `plots/`; [report.md](../how/report.md) is where they stand.",
+        "",
+        *table(("figure", "shows"), ((f"`{name}`", said(draw)) for name, draw in sorted(figures().items()))),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def every_command() -> str:
+    lines = [
+        "# Every command of the prompt",
+        "",
+        "Made by `python -m tests.docs.keys` from `mrcbed/prompt/`; [prompt.md](../how/prompt.md) says how to use them. `help` prints the "
+        "same, `help COMMAND` more.",
+    ]
+    for title, names in GROUPS.items():
+        docs = [MININET.get(name) or inspect.getdoc(getattr(Prompt, f"do_{name}")) or "" for name in names if name not in Prompt.refused]
+        rows = (doc.splitlines()[0].partition(": ") for doc in docs)
+        lines += ["", f"## {title}", "", *table(("command", "does"), ((f"`{usage}`", does) for usage, _, does in rows))]
+    return "\n".join(lines) + "\n"
+
+
+def every_step() -> str:
+    lines = [
+        "# The language of conform",
+        "",
+        "Made by `python -m tests.docs.keys` from `testbed/conform/`; [conform.md](../how/conform.md) says how to use it.",
+        "",
+        "## Steps of a case",
+        "",
+        *table(("step", "does"), of_code(STEPS)),
+        "",
+        "## Keys beside the fields of headers",
+        "",
+        *table(("of a", "keys"), of_code(KEYS)),
+        "",
+        "## Methods of an endpoint in Python",
+        "",
+        *table(("method", "returns"), of_code(METHODS)),
+        "",
+        "## Orders to the command of --connect",
+        "",
+        *table(("order", "answer"), of_code(ORDERS)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def every_frame() -> str:
+    lines = [
+        "# Every frame of a view",
+        "",
+        "Made by `python -m tests.docs.keys` from `testbed/view/fold.py`. [Pages](../how/view.md) and `mrcbed results "
+        "top` take frames, one JSON object each: `f` is its kind, and what it says holds from its time `t` on (ns of the network since the "
+        "run began). So the last frame of each subject is the state at a time. `replay.html` holds those of its runs, gzipped.",
+        "",
+        *table(("`f`", "subject", "fields"), ((f"`{kind}`", *of) for kind, of in FRAMES.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "scenarios": lambda: every_key(SCENARIO),
     "fabrics": lambda: every_key(FABRIC),
     "results": reference,
     "faults": every_fault,
     "shipped": every_scenario,
+    "tables": every_table,
+    "plots": every_figure,
+    "prompt": every_command,
+    "conform": every_step,
+    "frames": every_frame,
 }
 """Page of docs/reference -> its text."""
 
