@@ -24,10 +24,11 @@ from testbed.faults.keys import Key as FaultKey
 from testbed.faults.kinds import KINDS, USED_BY_QP
 from testbed.view.fold import FRAMES
 from tests.docs.check import ROOT
+from topologies.fabrics import load_fabric, usual_dilation
 
 EXPLAINED = {
     SCENARIO: "[scenarios.md](../how/scenarios.md) explains the file",
-    FABRIC: "[fabrics.md](../how/fabrics.md) explains the file, and lists the fabrics that ship",
+    FABRIC: "[fabrics.md](../how/fabrics.md) explains the file, and lists some that ship",
 }
 
 
@@ -75,6 +76,16 @@ def every_fault() -> str:
     return "\n".join(lines) + "\n"
 
 
+def every_fabric() -> list[str]:
+    def of(path: Path) -> tuple[str, ...]:
+        fabric = load_fabric(path.stem)
+        numbers = (fabric.host_count, fabric.planes, fabric.t0_per_plane, fabric.t1_count, fabric.paths_per_pair)
+        return f"`{path.stem}`", *map(str, numbers), f"{usual_dilation(path.stem):,.0f}"
+
+    rows = sorted((ROOT / "topologies" / "fabrics").glob("*.toml"), key=lambda path: (load_fabric(path.stem).host_count, path.stem))
+    return table(("fabric", "hosts", "planes", "T0s per plane", "T1s per plane", "paths across T1s", "dilation"), map(of, rows))
+
+
 def every_scenario() -> str:
     def of(path: Path) -> tuple[str, ...]:
         file = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -85,12 +96,18 @@ def every_scenario() -> str:
         )  # fmt: skip
 
     lines = [
-        "# The scenarios that ship",
+        "# The scenarios and fabrics that ship",
         "",
         "Made by `python -m tests.docs.keys` from the files in `scenarios/`. `mrcbed run NAME` runs one, and `mrcbed check NAME` says what "
         "it would do, how long that takes, and which world can run it. How to write one: [scenarios.md](../how/scenarios.md).",
         "",
         *table(("name", "what happens", "workload", "fabric", "transports"), map(of, sorted((ROOT / "scenarios").glob("*.toml")))),
+        "",
+        "## Fabrics",
+        "",
+        "The files are in `topologies/fabrics/`; [fabrics.md](../how/fabrics.md) says more.",
+        "",
+        *every_fabric(),
     ]
     return "\n".join(lines) + "\n"
 
