@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from agents.communicator import Communicator
 from mrcbed.prompt.cli import Prompt
 from mrcbed.prompt.help import GROUPS, MININET
 from scenarios.figures.measure import TABLES, Run
@@ -20,6 +21,7 @@ from scenarios.schema.result_keys import reference
 from scenarios.show.plots import figures
 from testbed.conform.cases import KEYS, STEPS
 from testbed.conform.targets import METHODS, ORDERS
+from testbed.emulated.cluster import Cluster
 from testbed.faults.keys import Key as FaultKey
 from testbed.faults.kinds import KINDS, USED_BY_QP
 from testbed.view.fold import FRAMES
@@ -30,6 +32,14 @@ EXPLAINED = {
     SCENARIO: "[scenarios.md](../how/scenarios.md) explains the file",
     FABRIC: "[fabrics.md](../how/fabrics.md) explains the file, and lists some that ship",
 }
+COMMUNICATOR = (
+    "open", "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier", "send", "recv", "group", "compute", "now",
+    "tell", "pause",
+)  # fmt: skip
+CLUSTER = (
+    "set_link", "set_switch", "inject", "clear", "faults", "fault_events", "heal", "link_states", "counters", "quiesce", "start_agents",
+    "stop_agents", "deny", "allow", "denied", "controller_journal", "check",
+)  # fmt: skip
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
@@ -115,7 +125,7 @@ def every_scenario() -> str:
 def said(thing: object) -> str:
     """A docstring as a line of Markdown."""
     text = " ".join((inspect.getdoc(thing) or "").split()).replace("``", "`")
-    return re.sub(r"docs/(\w+)/(\w+\.md)", r"[\2](../\1/\2)", text)
+    return re.sub(r"docs/(\w+)/(\w+\.md)", r"[\2](../\1/\2)", re.sub(r":\w+:`[\w.]*?(\w+)`", r"`\1`", text))
 
 
 def of_code(what: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -198,6 +208,37 @@ def every_step() -> str:
     return "\n".join(lines) + "\n"
 
 
+def call(thing: Callable[..., object]) -> str:
+    """A method as one calls it."""
+    form = inspect.signature(thing)
+    given = [part.replace(annotation=part.empty) for name, part in form.parameters.items() if name != "self"]
+    return f"`{thing.__name__}{form.replace(parameters=given, return_annotation=form.empty)}`"
+
+
+def every_call() -> str:
+    def calls(of: type, names: Iterable[str]) -> list[str]:
+        return table(("call", "does"), ((call(way), said(way)) for way in (getattr(of, name) for name in names)))
+
+    lines = [
+        "# Every call from Python",
+        "",
+        "Made by `python -m tests.docs.keys` from the classes' docstrings.",
+        "",
+        "## `mrcbed.Communicator`",
+        "",
+        f"{said(Communicator)} Programs on hosts use it: [jobs.md](../how/jobs.md#programs-of-your-own).",
+        "",
+        *calls(Communicator, COMMUNICATOR),
+        "",
+        "## `mrcbed.Cluster`",
+        "",
+        "Also of `SimulatedCluster`: [python.md](../how/python.md). Times are ps of the network.",
+        "",
+        *calls(Cluster, CLUSTER),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def every_frame() -> str:
     lines = [
         "# Every frame of a view",
@@ -222,6 +263,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "prompt": every_command,
     "conform": every_step,
     "frames": every_frame,
+    "calls": every_call,
 }
 """Page of docs/reference -> its text."""
 
