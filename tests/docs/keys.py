@@ -18,7 +18,7 @@ from scenarios.figures.measure import TABLES, Run
 from scenarios.figures.results import Results
 from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
 from scenarios.schema.result_keys import reference
-from scenarios.show.plots import figures
+from scenarios.show.html.drawings import KINDS as KINDS_OF_FIGURES
 from testbed.conform.cases import KEYS, STEPS
 from testbed.conform.targets import METHODS, ORDERS
 from testbed.emulated.cluster import Cluster
@@ -161,10 +161,10 @@ def every_figure() -> str:
     lines = [
         "# Every figure of a run",
         "",
-        "Made by `python -m tests.docs.keys` from `scenarios/show/plots/`. A run has those for which it has the data. The name begins the "
-        "name of the files in `plots/`; [report.md](../how/report.md) is where they stand.",
+        "Made by `python -m tests.docs.keys` from `scenarios/show/html/drawings.py`, in the order of [the report](../how/report.md), which has "
+        "the same captions. A run has those for which it has the data. The name begins the names of the files in `plots/`.",
         "",
-        *table(("figure", "shows"), ((f"`{name}`", said(draw)) for name, draw in sorted(figures().items()))),
+        *table(("name", "figure", "caption"), ((f"`{name}`", heading, caption) for name, heading, caption in KINDS_OF_FIGURES)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -40,7 +40,6 @@ def _evs(n: int, which: str = "") -> str:
 
 @per_run(lambda stored, run: run.separations and len(stored.rows("evs", run)))
 def ev_shares(stored: Stored, run: Run) -> Any:
-    """Packets per EV over time of a flow that leaves another one's paths."""
     separation = (run.separations or [])[0]
     packets = stored.rows("evs", run)
     begin, rtt = stored.begin_ns(run) or 0, run.base_rtt_ns
@@ -103,7 +102,6 @@ def _lossy(run: Run) -> LossyPath | None:
 
 @per_run(lambda stored, run: _lossy(run) and len(stored.rows("evs", run)))
 def ev_activity(stored: Stored, run: Run) -> Any:
-    """Packets per EV around a lossy path."""
     packets, fabric, lossy = stored.rows("evs", run), stored.fabric(run), _lossy(run)
     assert lossy is not None
     pair = int(lossy.host[1:]), int(lossy.peer[1:])

@@ -15,7 +15,6 @@ BAND = "#DDDDDD"
 
 @per_placement()
 def failure_cost(stored: Stored, runs: list[Run]) -> Any:
-    """Extra time because of the failure, every seed, beside theory."""
     rows = [row for row in costs(runs) if row.extra_ns is not None]
     if not rows:
         return None

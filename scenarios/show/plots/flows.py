@@ -42,7 +42,6 @@ def _few(stored: Stored, run: Run) -> bool:
 
 @per_seed(_few)
 def flows(stored: Stored, runs: list[Run]) -> Any:
-    """Goodput of each flow over time."""
     span = max(stored.rows("flows", r)["t_ns"].max() - (stored.begin_ns(r) or 0) for r in runs)
     handles: dict[str, Any] = {}
     fig, shown = run_panels(stored, runs, "Goodput per flow", y="goodput, % of line", sharey=True)
@@ -85,7 +84,6 @@ def _shares(run: Run) -> dict[str, float]:
 
 @per_seed(lambda stored, run: run.workload == "permutation" and _shares(run))
 def permutation(stored: Stored, runs: list[Run]) -> Any:
-    """Goodput of each flow of a permutation, as a share of the line."""
     names = list(runs[0].flows)
     fig, (ax,) = panels(1, 2.35 + 0.15 * len(runs), x="flow, from host → to host")
     handles = []
@@ -110,7 +108,6 @@ def permutation(stored: Stored, runs: list[Run]) -> Any:
 
 @per_seed(lambda stored, run: run.queues and len(stored.rows("queues", run)))
 def queues(stored: Stored, runs: list[Run]) -> Any:
-    """Queues on last hops over time."""
     groups = list(dict.fromkeys(q.group for r in runs for q in (r.queues or {}).values()))
     marked = False
     fig, shown = run_panels(stored, runs, "Queues on the last hop", height=1.3 + 0.95 * len(runs), y="queue [kB]")
@@ -144,7 +141,6 @@ def queues(stored: Stored, runs: list[Run]) -> Any:
 
 @per_seed(lambda stored, run: run.flows and len(stored.rows("cwnd", run)))
 def windows(stored: Stored, runs: list[Run]) -> Any:
-    """Congestion windows of the flows over time."""
     colours: dict[str, str] = {}  # of groups, and of flows without a group
     fig, shown = run_panels(stored, runs, "Congestion windows", y="window [host's BDP]", sharey=True)
     most = 0.0

@@ -65,7 +65,6 @@ def capacity(stored: Stored, run: Run, ideal: float, begin: float, last: float) 
 
 @per_seed(lambda stored, run: series(stored, run, shown_ns(stored, run)) is not None)
 def goodput(stored: Stored, runs: list[Run]) -> Any:
-    """Payload received over time, faults shaded, beside what theory leaves."""
     span = shown_ns(stored, runs[0])
     curves = [curve for run in runs if (curve := series(stored, run, span)) is not None]
     head = f"{title(runs[0])} goodput, {runs[0].placement} ranks"

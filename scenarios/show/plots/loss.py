@@ -16,7 +16,6 @@ def losses_of(run: Run) -> list[float]:
 
 @per_seed(lambda stored, run: bool(losses_of(run)))
 def loss(stored: Stored, runs: list[Run]) -> Any:
-    """Loss of a model that trains, over steps and over time."""
     fig, axes = panels(2, 4.2, sharex=False, y="loss [nats]")
     for number, run in enumerate(runs):
         losses, rows = losses_of(run), stored.rows("steps", run).groupby("step")["end_ns"].max()

@@ -50,8 +50,6 @@ def totals(runs: list[Run]) -> list[dict[str, Any]]:
 
 @per_placement()
 def losses(stored: Stored, runs: list[Run]) -> Any:
-    """Packets lost per 1,000 that hosts sent (data and control, every transmission), by cause; beside it those marked and trimmed,
-    which arrive."""
     rows = totals(runs)  # the seeds of a transport are added up
     lost = any(row["causes"] for row in rows)
     altered = any(row["marked"] or row["trimmed"] for row in rows)
@@ -105,8 +103,6 @@ def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
 
 @per_placement()
 def queue_hops(stored: Stored, runs: list[Run]) -> Any:
-    """By kind of hop: the mean backlog that packets met, from the least to the most loaded port, and the largest peak known to be of
-    this run."""
     of = by_transport(runs)
     frames = {transport: frame for transport, own in of.items() if len(frame := ports(stored, own))}
     if not frames:

@@ -31,7 +31,6 @@ def uplinks(stored: Stored, run: Run) -> Any:
 
 @per_seed(lambda stored, run: uplinks(stored, run) is not None)
 def path_heat(stored: Stored, runs: list[Run]) -> Any:
-    """Bytes over every T0-T1 cable away from the T0s, relative to their mean."""
     rows = [0.14 * min(8, stored.fabric(r).t0_per_plane) for r in runs]
     head, height = f"Load of the T0s' uplinks, {runs[0].placement} ranks", 1.0 + sum(rows) + 0.36 * len(runs)
     fig, shown = run_panels(stored, runs, head, height=height, sharex=False, gridspec_kw={"height_ratios": rows})

@@ -68,7 +68,6 @@ def seen(outages: list[Outage], hit: dict[Outage, set[int]], unused: dict[int, l
 
 @per_run(lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)
 def paths(stored: Stored, run: Run) -> Any:
-    """States of the paths of a pair of hosts over time."""
     begin, fabric, events, outages = stored.begin_ns(run) or 0.0, stored.fabric(run), stored.rows("events", run), stored.outages(run)
     if (pair := pair_of(fabric, events, outages)) is None:
         return None
@@ -121,7 +120,6 @@ def rows_of(stored: Stored, run: Run) -> list[GivenUp]:
 
 @per_run(lambda s, run: max((row.number for row in run.flaps), default=0) > 1 and len(s.rows("events", run)))
 def flap_penalty(stored: Stored, run: Run) -> Any:
-    """How long paths stay out of use, by how often they were given up."""
     rows, begin = rows_of(stored, run), stored.begin_ns(run) or 0
     colour, marker = look_of(stored, run.transport)
     all_numbers = sorted({row.number for row in rows})

@@ -37,7 +37,6 @@ def loads(stored: Stored, runs: list[Run]) -> list[tuple[float, float, float]]:
 
 @per_placement(lambda stored, run: stored.fabric(run).planes > 1)
 def plane_loads(stored: Stored, runs: list[Run]) -> Any:
-    """Payload sent per plane in equal shares: all hosts together, and from the least to the most loaded host."""
     shares = {(transport, len(own)): rows for transport, own in by_transport(runs).items() if (rows := loads(stored, own))}
     if not shares:
         return None
@@ -67,7 +66,6 @@ def deviations(row: PlaneLoad) -> list[tuple[int, float, bool]]:
 
 @per_run(lambda stored, run: known(run.plane_deviation) is not None)
 def plane_shares(stored: Stored, run: Run) -> Any:
-    """First transmissions per plane, beside equal shares."""
     rows = [row for row in run.plane_loads or () if row.deviation is not None][:MOST]
     planes = max(len(row.equal) for row in rows)
     fig, (ax,) = panels(1, 2.0 + 0.17 * len(rows))

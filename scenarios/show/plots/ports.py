@@ -37,7 +37,6 @@ def expected_line(run: Run, host: str, begin: float, end: float, planes: int) ->
 
 @per_run(lambda stored, run: run.ports and len(stored.rows("goodput", run)))
 def ports(stored: Stored, run: Run) -> Any:
-    """A host's goodput by plane and direction, while its NIC ports go and come."""
     fabric, begin = stored.fabric(run), stored.begin_ns(run) or 0
     hosts = list(dict.fromkeys(row.host for row in run.ports))
     host = hosts[0]  # the first whose ports change

@@ -134,7 +134,6 @@ def _drawing(
                         files += save(fig, directory, f"{kind}-{name}", runs)
             return files
 
-        draw.__doc__ = one.__doc__
         FIGURES[kind] = draw
         return draw
 

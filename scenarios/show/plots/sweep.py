@@ -38,8 +38,7 @@ PANELS = 4
 
 
 def sweep(stored: Stored, directory: Path) -> list[Path]:
-    """Bus bandwidth, goodput of flows, or the median step of jobs, over the variable with most values: a figure per placement and measure,
-    with a panel for each setting of the others."""
+    """Draw one figure per placement and measure, over the variable with most values, with a panel for each setting of the others."""
     settings = [variant.settings or {} for variant in stored.variants]
     if len(settings) < 2:
         return []

@@ -34,8 +34,6 @@ POINTS = 500
 
 @per_placement(lambda stored, run: len(stored.steps))
 def step_times(stored: Stored, runs: list[Run]) -> Any:
-    """Share of steps done within a time, all seeds pooled; of several jobs, a curve for each; from 20 steps on also the tail on a log
-    scale."""
     x = f"time of one {'training step' if runs[0].workload == 'job' else title(runs[0]).lower()}, slowest rank"
     ideal = next((r.ideal_step_ns for r in runs if r.ideal_step_ns is not None), None)
     return _times(stored, runs, "steps", x, stored.step_times, ideal)
@@ -43,13 +41,12 @@ def step_times(stored: Stored, runs: list[Run]) -> Any:
 
 @per_placement(lambda stored, run: len(stored.steps))
 def transfer_times(stored: Stored, runs: list[Run]) -> Any:
-    """The same of transfers: single slices, from posting to receipt."""
     return _times(stored, runs, "transfers", "time of one transfer", stored.transfer_times)
 
 
 @per_placement(lambda stored, run: run.typical_step_ns)
 def seeds(stored: Stored, runs: list[Run]) -> Any:
-    """How far a transport's typical step of each seed is from the median of all: how well one run predicts the next."""
+    """Draw how far a transport's typical step of each seed is from the median of all: how well one run predicts the next."""
     apart = apart_of(runs)
     if not apart or max(map(len, apart.values())) < FEWEST_SEEDS:
         return None
