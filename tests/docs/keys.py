@@ -161,8 +161,8 @@ def every_figure() -> str:
     lines = [
         "# Every figure of a run",
         "",
-        "Made by `python -m tests.docs.keys` from `scenarios/show/html/drawings.py`, in the order of [the report](../how/report.md), with its "
-        "captions. A run has those for which it has the data. The name begins the names of the files in `plots/`.",
+        "Made by `python -m tests.docs.keys` from `scenarios/show/html/drawings.py`, in the order of [the report](../how/report.md). "
+        "A run has those for which it has the data. The name begins the names of the files in `plots/`.",
         "",
         *table(("name", "figure", "caption"), ((f"`{name}`", heading, caption) for name, heading, caption in KINDS_OF_FIGURES)),
     ]
