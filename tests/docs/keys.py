@@ -14,6 +14,7 @@ from pathlib import Path
 from agents.communicator import Communicator
 from mrcbed.prompt.cli import Prompt
 from mrcbed.prompt.help import GROUPS, MININET
+from scenarios.figures.comparison import COLUMNS
 from scenarios.figures.measure import TABLES, Run
 from scenarios.figures.results import Results
 from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
@@ -145,7 +146,10 @@ def every_table() -> str:
             ("`NAME.parquet`", "columns", "a row is"), ((f"`{name}`", f"`{of}`", said(getattr(Run, name))) for name, of in TABLES.items())
         ),
         "",
-        "`runs` and `comparison` have a row per run and per figure: [comparison.md](../how/comparison.md).",
+        "`runs` has a row per run, and a column per figure. `comparison` has a row per figure of a scenario, workload, fabric, placement, "
+        "setting and transport ([comparison.md](../how/comparison.md)):",
+        "",
+        *table(("column of `comparison`", "is"), of_code(COLUMNS)),
         "",
         "## Frames of `mrcbed.load`",
         "",
