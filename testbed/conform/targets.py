@@ -27,6 +27,29 @@ MEMORY = 1 << 20
 
 Row = tuple[int, int, str, str, int | None, int]
 """A finished request: qpn, id, "write" or "receive", status, immediate, length."""
+METHODS = {
+    "register(memory)": "(va, rkey)",
+    "create_qp(peer)": "a dictionary of host, qpn, psn and mpr",
+    "connect_qp(now, qpn, remote)": "nothing; remote is such a dictionary of the judge's",
+    "post_recv(qpn, id)": "nothing",
+    "post_write(qpn, id, data, va, rkey, imm)": "nothing; imm may be None",
+    "receive(now, plane, frame)": "nothing",
+    "port_state(now, plane, up)": "nothing",
+    "transmit(now)": "(plane, frame) or None",
+    "deadline()": "when it wants to be asked again, or None",
+    "completions()": "rows of (qpn, id, kind, status, immediate or None, length); kind is write or receive",
+}
+"""Methods of an endpoint in Python -> what each returns. Times are ps."""
+ORDERS = {
+    '{"op": "create"}': "host, qpn, psn and mpr of a new queue pair; va, rkey and length of memory full of A5 that may be written",
+    '{"op": "connect", "host":, "qpn":, "psn":, "mpr":}': "null, once the queue pair is in RTS",
+    '{"op": "write", "id":, "bytes": [...], "va":, "rkey":, "imm":}': "null; imm may be missing",
+    '{"op": "recv", "id":}': "null",
+    '{"op": "port", "plane":, "up":}': "null",
+    '{"op": "completions"}': "a list of id, kind, status, imm and length, each once",
+    '{"op": "memory", "at":, "length":}': "the bytes as hexadecimal digits",
+}
+"""Orders to the command of --connect, a line of JSON each -> what it answers."""
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
@@ -39,6 +62,8 @@ def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
 
 
 class Virtual:
+    """An endpoint without sockets, in virtual time. ``endpoint`` has the METHODS."""
+
     way_rtts = 0.0
 
     def __init__(self, endpoint: Any, peer: int) -> None:
@@ -91,6 +116,8 @@ class Virtual:
 
 
 class OurEngine:
+    """The engine of ``agents.mrc`` with the METHODS."""
+
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
         from agents.transport import NEVER
@@ -123,8 +150,7 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair, and takes orders, lines of
-    JSON."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: it takes the ORDERS."""
 
     way_rtts = 1.0
 
@@ -145,7 +171,7 @@ class Wire:
         answer: dict[str, int] = self._ask("create")
         missing = [key for key in ("host", "qpn", "psn", "mpr", "va", "rkey", "length") if not isinstance(answer.get(key), int)]
         if missing:
-            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/how/conform.md")
+            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/reference/conform.md")
         return answer
 
     def connect(self, remote: dict[str, int]) -> None:
@@ -180,7 +206,7 @@ class Wire:
             if not isinstance(answer, dict | list | str | None):
                 raise ValueError
         except (OSError, ValueError):
-            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/how/conform.md says what is asked") from None
+            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/reference/conform.md says what is asked") from None
         if isinstance(answer, dict) and "unsupported" in answer:
             raise Unsupported(str(answer["unsupported"])[:200])
         return answer

@@ -35,6 +35,32 @@ Frame = dict[str, Any]
 BIN_RTTS = 2
 """Losses are counted over so many base RTTs, as the agents' goodput is."""
 MOST_LINE = 1 << 24
+"""The longest line of a log, in bytes [ours]."""
+FRAMES = {
+    "run": (
+        "the run, first of all", "v (format), key, transport, fabric, links (name kind plane a b gbps), ranks, jobs (name ranks each, if "
+        "it runs jobs), pairs (src dst evs: EV, plane, uplink, state, cables by their place in links), theory's step, cost",
+    ),
+    "pair": ("a pair that connects later", "as in pairs"),
+    "path": ("paths of a pair", "src dst evs state why"),
+    "fault": ("a fault, by name", "name fault on phase links gone text"),
+    "ports": (
+        "ports", "ns, rows: port number, bytes that left in the ns before t, bytes waiting, marked, trimmed, dropped. Port 2n is end "
+        "a of link n, 2n+1 its end b. Ten times a second of wall time, less often with over 512 ports, at most twice per base RTT",
+    ),
+    "rate": ("a host", "ns host tx rx: payload per plane in the ns from t on"),
+    "evs": ("a pair", "ns src dst tx: [EV, packets] in the ns from t on"),
+    "cwnd": ("a queue pair", "src dst qp window in_flight srtt_ns"),
+    "loss": ("a path", "ns src dst ev lost trimmed again: packets lost, trimmed, and sent again, in the ns from t on"),
+    "messages": ("a host", "ns count: messages of flows that were acknowledged"),
+    "step": (
+        "a rank", "rank step start ok; t is its end, negative steps are warm-up. Of jobs also phase: with alone_steps each job has one, "
+        "and the last is of all together",
+    ),
+    "event": ("what happened", "what level host text, where what is the log line's kind"),
+    "end": ("the run's end", "outcome reason text"),
+}  # fmt: skip
+"""Kind of a frame -> (subject, fields). Later versions add fields and kinds; a page ignores what it does not know."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
