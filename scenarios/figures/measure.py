@@ -213,8 +213,8 @@ class Run:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """Faults, state changes of EVs and planes, losses and retransmissions, by time. Host -1 is the runner. Rare fields are JSON in ``detail``;
-        docs/reference/results.md has the kinds, under logs."""
+        """Faults, state changes of EVs and planes, losses and retransmissions, by time. Host -1 is the runner. Rare fields are JSON in
+        ``detail``; docs/reference/results.md has the kinds, under logs."""
         rows = []
         for event in self.of_any(*_EVENTS):
             line = {"t": event.t, "host": event.host, **msgspec.to_builtins(event)}
