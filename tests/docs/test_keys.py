@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from docs.tools.keys import PAGES, every_fault, every_key, every_scenario, path_of
 from scenarios.schema.keys import FILES, SCENARIO, keys
 from scenarios.schema.result_keys import FILES as RESULTS
 from scenarios.schema.result_keys import result_keys, results_schema
 from testbed.faults.kinds import KINDS
 from testbed.view import fold, run
-from tests.docs.keys import PAGES, every_fault, every_key, every_scenario, path_of
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_is_as_generated(page: str) -> None:
-    assert path_of(page).read_text(encoding="utf-8") == PAGES[page](), "write it anew: python -m tests.docs.keys"
+    assert path_of(page).read_text(encoding="utf-8") == PAGES[page](), "write it anew: python -m docs.tools.keys"
 
 
 def test_every_key_of_results_says_what_it_means() -> None:

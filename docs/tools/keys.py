@@ -1,5 +1,5 @@
 """Generated pages of docs/reference: whatever code holds as data or in docstrings, such as every key of a scenario and every kind of fault.
-``python -m tests.docs.keys`` writes them whole; tests/docs/test_keys.py compares.
+``python -m docs.tools.keys`` writes them whole; tests/docs/test_keys.py compares.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from agents.communicator import Communicator
+from docs.tools.check import ROOT
 from mrcbed.prompt.cli import Prompt
 from mrcbed.prompt.help import GROUPS, MININET
 from scenarios.figures.comparison import COLUMNS
@@ -26,7 +27,6 @@ from testbed.emulated.cluster import Cluster
 from testbed.faults.keys import Key as FaultKey
 from testbed.faults.kinds import KINDS, USED_BY_QP
 from testbed.view.fold import FRAMES
-from tests.docs.check import ROOT
 from topologies.fabrics import load_fabric, usual_dilation
 
 EXPLAINED = {
@@ -60,7 +60,7 @@ def every_key(file: str) -> str:
     lines = [
         f"# Every key of a {file} file",
         "",
-        f"Made by `python -m tests.docs.keys` from `scenarios/schema/keys.py`; {EXPLAINED[file]}. `mrcbed explain KEY` prints a row "
+        f"Made by `python -m docs.tools.keys` from `scenarios/schema/keys.py`; {EXPLAINED[file]}. `mrcbed explain KEY` prints a row "
         "with an example. In round brackets: the kinds that have the key. In square brackets: the unit of a number.",
     ]
     for path, group in groupby(keys(file), key=lambda key: key.path):
@@ -79,7 +79,7 @@ def every_fault() -> str:
     lines = [
         "# Every kind of fault",
         "",
-        "Made by `python -m tests.docs.keys` from `testbed/faults/kinds/`; [faults.md](../how/faults.md) says how to use them. "
+        "Made by `python -m docs.tools.keys` from `testbed/faults/kinds/`; [faults.md](../how/faults.md) says how to use them. "
         "[ ]: the key may be left out. What a key means: [its row](scenarios.md#fault).",
         "",
         *table(("kind", "on", "keys", "what happens"), rows),
@@ -109,7 +109,7 @@ def every_scenario() -> str:
     lines = [
         "# The scenarios and fabrics that ship",
         "",
-        "Made by `python -m tests.docs.keys` from the files in `scenarios/`. `mrcbed run NAME` runs one, and `mrcbed check NAME` says what "
+        "Made by `python -m docs.tools.keys` from the files in `scenarios/`. `mrcbed run NAME` runs one, and `mrcbed check NAME` says what "
         "it would do, how long that takes, and which world can run it. How to write one: [scenarios.md](../how/scenarios.md).",
         "",
         *table(("name", "what happens", "workload", "fabric", "transports"), map(of, sorted((ROOT / "scenarios").glob("*.toml")))),
@@ -138,7 +138,7 @@ def every_table() -> str:
     lines = [
         "# Every table of results",
         "",
-        "Made by `python -m tests.docs.keys` from `scenarios/figures/`; [results.md](../how/results.md) has the units.",
+        "Made by `python -m docs.tools.keys` from `scenarios/figures/`; [results.md](../how/results.md) has the units.",
         "",
         "## Files",
         "",
@@ -165,7 +165,7 @@ def every_figure() -> str:
     lines = [
         "# Every figure of a run",
         "",
-        "Made by `python -m tests.docs.keys` from `scenarios/show/html/drawings.py`, in the order of [the report](../how/report.md). "
+        "Made by `python -m docs.tools.keys` from `scenarios/show/html/drawings.py`, in the order of [the report](../how/report.md). "
         "A run has those for which it has the data. The name begins the names of the files in `plots/`.",
         "",
         *table(("name", "figure", "caption"), ((f"`{name}`", heading, caption) for name, heading, caption in KINDS_OF_FIGURES)),
@@ -177,7 +177,7 @@ def every_command() -> str:
     lines = [
         "# Every command of the prompt",
         "",
-        "Made by `python -m tests.docs.keys` from `mrcbed/prompt/`; [prompt.md](../how/prompt.md) says how to use them. `help` prints the "
+        "Made by `python -m docs.tools.keys` from `mrcbed/prompt/`; [prompt.md](../how/prompt.md) says how to use them. `help` prints the "
         "same, `help COMMAND` more.",
     ]
     for title, names in GROUPS.items():
@@ -191,7 +191,7 @@ def every_step() -> str:
     lines = [
         "# The language of conform",
         "",
-        "Made by `python -m tests.docs.keys` from `testbed/conform/`; [conform.md](../how/conform.md) says how to use it.",
+        "Made by `python -m docs.tools.keys` from `testbed/conform/`; [conform.md](../how/conform.md) says how to use it.",
         "",
         "## Steps of a case",
         "",
@@ -226,7 +226,7 @@ def every_call() -> str:
     lines = [
         "# Every call from Python",
         "",
-        "Made by `python -m tests.docs.keys` from the classes' docstrings.",
+        "Made by `python -m docs.tools.keys` from the classes' docstrings.",
         "",
         "## `mrcbed.Communicator`",
         "",
@@ -247,7 +247,7 @@ def every_frame() -> str:
     lines = [
         "# Every frame of a view",
         "",
-        "Made by `python -m tests.docs.keys` from `testbed/view/fold.py`. [Pages](../how/view.md) and `mrcbed results "
+        "Made by `python -m docs.tools.keys` from `testbed/view/fold.py`. [Pages](../how/view.md) and `mrcbed results "
         "top` take frames, one JSON object each: `f` is its kind, and what it says holds from its time `t` on (ns of the network since the "
         "run began). So the last frame of each subject is the state at a time. `replay.html` holds those of its runs, gzipped.",
         "",
