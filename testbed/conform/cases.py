@@ -30,7 +30,6 @@ STEPS = {
         "from now on answer as a receiver; the first packets of these PSNs are lost, trimmed or marked, or all lost; N probes are answered"
     ),
 }
-"""A step, as one writes it -> what it does."""
 VERBS = tuple(dict.fromkeys(usage.split()[0] for usage in STEPS))
 KEYS = {
     "send write": (
@@ -44,7 +43,6 @@ KEYS = {
     "sack": "cack, trigger, probe; has, lacks: PSNs that it says have arrived, or not",
     "any packet": "rel: its PSN as counted here; plane, ev, payload, pad",
 }
-"""Keys of a packet beside the fields of its headers (testbed/conform/layouts.py)."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def read(file: Path) -> Iterator[Case]:
 
 
 def every(files: list[Path]) -> list[Case]:
-    """Reads the cases of some files, or of all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
+    """Raises :class:`UserError`, also for a name that occurs twice."""
     cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
     names = [case.name for case in cases]
     for name in names:

@@ -1,4 +1,4 @@
-"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces."""
+"""The targets of cases: our engine, any object in virtual time, or an endpoint on interfaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from topologies.units import US
 ETH_P_ALL = 3
 ANSWER_S = 10.0
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
-"""Words for how a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
 
 
@@ -62,8 +61,6 @@ def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
 
 
 class Virtual:
-    """An endpoint without sockets, in virtual time. ``endpoint`` has the METHODS."""
-
     way_rtts = 0.0
 
     def __init__(self, endpoint: Any, peer: int) -> None:
@@ -116,8 +113,6 @@ class Virtual:
 
 
 class OurEngine:
-    """The engine of ``agents.mrc`` with the METHODS."""
-
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
         from agents.transport import NEVER
@@ -150,7 +145,7 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: it takes the ORDERS."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` takes the ORDERS."""
 
     way_rtts = 1.0
 
@@ -224,7 +219,7 @@ class Wire:
 
 
 def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
-    """``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    """Make a target. ``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")
