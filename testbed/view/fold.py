@@ -1,16 +1,13 @@
 """Log lines in, frames out: what a view shows of a run. Sans-IO; the same for a living run and for one that is over.
 
-Theory of operation.
+- :meth:`Fold.feed` takes lines by file, in any portions, and keeps what is no whole line yet.
+- Lines of all files are folded in order of time; those of one time by the file's name (the runner's first, which has the faults), then by
+  their order. A follower says up to which time it has read everything (:meth:`Fold.frames`); a later line is folded then.
+- A frame is a plain dictionary with its kind ``f`` and time ``t``, ns of the network since the run began. It says what holds from then on
+  of one subject (a path, a fault, a port, a rank's step), so a view's state is the last frame of each subject: :class:`State`.
+- Events that come by the hundreds (losses) are counted per path and bin.
 
-1. Lines come by file, in any portions: :meth:`Fold.feed` keeps what is no whole line yet.
-2. Lines of all files are folded in order of time. Those of one time go by the file's name (the runner's first, which
-   has the faults), then by their order in the file. A follower
-   says up to which time it has read everything (:meth:`Fold.frames`); a line that comes later still is folded then.
-3. A frame is a plain dictionary with its kind ``f`` and time ``t``, ns of the network since the run began. It says what holds from then
-   on of one subject (a path, a fault, a port, a rank's step), so that a view's state is the last frame of each subject: :class:`State`.
-4. Events that come by the hundreds (losses) are counted per path and bin.
-
-Frames therefore depend on the lines alone, not on how they were cut, and a :meth:`State.keyframe` stands for all frames before it.
+So frames depend on the lines alone, not on how they were cut, and a :meth:`State.keyframe` stands for all frames before it.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ Frame = dict[str, Any]
 BIN_RTTS = 2
 """Losses are counted over so many base RTTs, as the agents' goodput is."""
 MOST_LINE = 1 << 24
-"""The longest line of a log, in bytes [ours]."""
+"""Bytes of a log's longest line [ours]."""
 FRAMES = {
     "run": (
         "the run, first of all", "v (format), key, transport, fabric, links (name kind plane a b gbps), ranks, jobs (name ranks each, if "
