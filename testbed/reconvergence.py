@@ -77,7 +77,7 @@ class Reconvergence:
 
 
 def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
-    """None where sources route."""
+    """Return None where sources route. It knows what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
     network = Reconvergence(world, delay_ps, repair_ps)

@@ -98,7 +98,7 @@ def inner_address(host: int) -> bytes:
 
 
 def inner_number(host: int) -> int:
-    """The last 16 bits of a host's inner addresses, by which its T0s know its frames; never 0."""
+    """Return the last 16 bits of a host's inner addresses, by which its T0s know its frames; never 0."""
     return host + 1
 
 
@@ -109,7 +109,7 @@ def host_of_inner(address: bytes) -> int:
 
 
 def plane_address(plane: int, host: int) -> bytes:
-    """fd6d:7263::<plane + 1>:<number + 1>, only while MPTCP runs [ours]."""
+    """Return fd6d:7263::<plane + 1>:<number + 1>, there only while MPTCP runs [ours]."""
     return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + inner_number(host).to_bytes(2, "big")
 
 
@@ -128,5 +128,5 @@ def text(address: bytes) -> str:
 
 
 def management_address(host: int) -> str:
-    """10.78.0.1 for h0. Programs exchange there what they need before they have queue pairs."""
+    """Return 10.78.0.1 for h0, and so on. Programs exchange there what they need before they have queue pairs."""
     return "10.78.{}.{}".format(*divmod(host + 1, 256))

@@ -216,7 +216,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def frame_bytes(self) -> int:
-        """Without preamble and FCS."""
+        """A full data packet with its Ethernet header, without preamble and FCS."""
         return DATA_HEADERS + self.mtu + ICRC
 
     @property

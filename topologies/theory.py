@@ -185,7 +185,7 @@ def bus_bandwidth(
     dead_links: Iterable[str] = (),
     taken: Mapping[tuple[str, str], float] | None = None,
 ) -> float:
-    """``taken`` is that of :func:`traffic_bandwidth`. Bits/s of payload; 0.0 if a flow is cut off. Hosts are in rank order."""
+    """Return bits/s of payload; 0.0 if a flow is cut off. ``taken`` is that of :func:`traffic_bandwidth`. Hosts are in rank order."""
     key = (collective, tuple(hosts), frozenset(dead_links))
     return _bus_bandwidth(fabric, *key) if not taken else _phases_bandwidth(fabric, *key, taken)
 

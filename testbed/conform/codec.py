@@ -49,8 +49,8 @@ class Frame:
 
 
 def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b"") -> bytes:
-    """``outer`` and ``inner``: source and destination in a row. ``given``: ``opcode``, ``ev``, ``dscp``, ``ecn``, ``udp_port``, any field
-    by its key."""
+    """``outer`` and ``inner``: source and destination in a row. ``given`` holds ``opcode``, ``ev``, ``dscp``, ``ecn``, ``udp_port``, or any
+    field."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):
