@@ -294,7 +294,7 @@ lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m ruff format --check --quiet $(SOURCES)  # make format mends it
 	.venv/bin/lint-imports --no-cache
-	$(PY) -m tests.docs
+	$(PY) -m docs.tools
 	$(PY) -m mypy
 
 docs: $(STAMPS)/docs
@@ -303,7 +303,7 @@ docs: $(STAMPS)/docs
 	echo "build/site/index.html"
 
 man: $(STAMPS)/dev
-	$(PY) -m tests.docs.man
+	$(PY) -m docs.tools.man
 
 # The wheel is built from the archive, so a file that the archive lacks cannot be in the wheel. Both in an environment of their own, with the
 # versions that pyproject.toml pins.

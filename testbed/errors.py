@@ -1,7 +1,5 @@
-"""The one exception that people see: a single line with what is wrong, where, and the fix.
-
-:func:`explain` turns any other exception into such a line, too: the machine's refusals by their reason, and what is left as a bug.
-"""
+"""The one exception that people see: a single line with what is wrong, where, and the fix. :func:`explain` makes any other exception such a
+line, too."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ FIXES = {
 PLACES = (
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENOTEMPTY, errno.EINVAL,
 )  # fmt: skip
-"""Errors of a place where a file cannot be."""
 LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-"""Errors that concern no file or folder."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 """ENOMEM without MemoryError, in the words of Python, its importer and libraries."""
 _NO_THREAD = "can't start new thread"
@@ -59,7 +55,7 @@ def internal(error: BaseException) -> str:
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user stopped a run. The message is one line: what was kept, and how to go on."""
+    """The user stopped a run. One line: what was kept, and how to go on."""
 
 
 def refusal(error: BaseException) -> int | None:

@@ -1,5 +1,5 @@
-"""Options and arguments of every command: what a person typed is checked before the command sees it. click's own types take too much: "nan"
-within any bounds, digits of other scripts, ``1_000``, empty names."""
+"""Options and arguments of every command: what a person typed is checked before the command sees it. click's own types accept "nan" within
+any bounds, digits of other scripts, ``1_000``, empty names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECA
 
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
-    """Returns the end of a sentence; "" if nothing is wrong."""
+    """Return the end of a sentence; "" if nothing is wrong."""
     if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
         return f"'{word}' is no UTF-8: give another name"
     if not word.strip():
@@ -62,8 +62,7 @@ class Option(_Checked, click.Option):
 
 
 class Argument(_Checked, click.Argument):
-    """An argument whose typed value is checked, as :class:`Option`. Values that are passed on to another program (click.UNPROCESSED) stay
-    as they are."""
+    """Values that are passed on to another program (click.UNPROCESSED) stay as they are."""
 
 
 def option(*names: str, cls: type[click.Option] = Option, **keys: Any) -> Callable[[F], F]:

@@ -1,7 +1,6 @@
 """A network that re-routes: some time after a cable has changed, flows are hashed over the cables that live.
 
-For transports whose paths the switches choose (RoCE, TCP, MPTCP, and MRC over ECMP). In the emulated world a host's own kernel or engine
-hashes its flows, so the hosts are told.
+For transports whose paths the switches choose (RoCE, TCP, MPTCP, and MRC over ECMP).
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ RECONVERGENCE = 40 * US
 
 
 class Reconvergence:
-    """``repair_ps`` after a cable has changed, the T0 at its end hashes over its other uplinks; all others do so after ``delay_ps``, when
-    they have been told. None: the T0, too."""
+    """``repair_ps`` after a cable has changed, the T0 at its end hashes over its other uplinks. All others do so after ``delay_ps``, and
+    that T0 too if ``repair_ps`` is None."""
 
     def __init__(self, world: World, delay_ps: int, repair_ps: int | None = None) -> None:
         self.world, self.delay_ps, self.repair_ps = world, delay_ps, repair_ps
@@ -39,7 +38,6 @@ class Reconvergence:
             self.coming.sort()
 
     def act(self, now: int) -> list[list[str]]:
-        """Return the cables that were down, for each time that all were told."""
         acted = []
         while self.coming and self.coming[0][0] <= now:
             _, told, dead = self.coming.pop(0)
@@ -49,7 +47,6 @@ class Reconvergence:
         return acted
 
     def settle(self) -> None:
-        """What is down now counts as broken long ago."""
         self.changed(0)
         self.coming.clear()
         self.repaired = self.down
@@ -80,7 +77,7 @@ class Reconvergence:
 
 
 def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
-    """Returns None where sources route. It knows what is down now."""
+    """Return None where sources route. It knows what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
     network = Reconvergence(world, delay_ps, repair_ps)

@@ -14,7 +14,6 @@ from testbed.world import EMULATED, SIMULATED, World
 from topologies.clos import Fabric
 
 Progress = Callable[[str, float], None]
-"""(current activity, share done from 0 to 1)."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Session:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def cluster(self, progress: Progress | None = None, **settings: Any) -> World:
-        """The fabric in its world, not started. ``settings``: as the world's class has them (``switch``, ``pcap_links`` and so on)."""
+        """Return the fabric in its world, not started. ``settings``: as the world's class has them (``switch``, ``pcap_links`` and so
+        on)."""
         if self.world == SIMULATED:
             from testbed.simulated.cluster import SimulatedCluster
 

@@ -1,7 +1,6 @@
-"""Takes care of a command's standard input, output and error, which may be closed, full, a pipe whose reader has gone, or unable to show
-some character.
+"""Takes care of a command's standard streams, which may be closed, full, a pipe whose reader has gone, or unable to show some character.
 
-A run whose table nobody reads is still a run: output that cannot be printed changes nothing. Names, messages and files of other people
+A run whose table nobody reads is still a run: output that cannot be printed changes nothing. Other people's names, messages and files
 cannot steer a terminal. Must stay free of heavy imports.
 """
 
@@ -27,8 +26,8 @@ r"""Text for encodings that lack these signs. All others become an escape, like 
 ERRORS = "mrcbed.plain"
 MOST_LINE = 1 << 20
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks that turn the direction of
-writing (UAX 9), and lone surrogates, Python's form of bytes of a file name that are no text (PEP 383)."""
+"""Control characters but tab and newline (ISO 6429), Unicode's line separators and marks that turn the direction of writing (UAX 9), and
+lone surrogates, which stand for bytes that are no text (PEP 383)."""
 
 
 def printable(text: str, line: bool = False) -> str:
@@ -115,14 +114,14 @@ class Cutter:
 
 
 def verbatim(stream: TextIO) -> TextIO:
-    """The stream lets everything pass: for our own consoles, which make strangers' text safe themselves, and for the output of a program
-    that the user runs through us."""
+    """Let everything pass: for our own consoles, which make strangers' text safe themselves, and for a program that the user runs through
+    us."""
     return cast(TextIO, _Verbatim(stream)) if isinstance(stream, _Text) else stream
 
 
 def take_standard_streams() -> None:
     """Make all three safe to use. Idempotent. Where one was closed, as services and CI may start us, /dev/null takes its number: otherwise
-    the next file opened gets it, and whoever starts a program hands it on or closes it as the program's own."""
+    the next file opened would be a program's standard stream."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)

@@ -1,7 +1,7 @@
 """Makes consoles, tables and numbers for people.
 
-A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control characters,
-which a terminal would obey. Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string.
+Strangers' text may hold brackets or colons, which rich would read as markup or emoji, and control characters. So style is given by
+``style=`` or a :class:`rich.text.Text`, never inside a string.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ TEXT = 20
 
 
 class _Console(Console):
-    """All text that is laid out is printable; only the console's own styles and movements reach the terminal as such."""
-
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
 
@@ -68,7 +66,7 @@ def table(
 @dataclass(frozen=True)
 class Table:
     """Where a console is too narrow the rest of the columns follows below, so that no number is cut off; each part repeats the first
-    columns that tell the rows apart."""
+    columns."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell] | None]

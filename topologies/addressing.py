@@ -1,8 +1,7 @@
-"""The one module that knows addresses: uSIDs, outer SRv6 addresses, hosts' inner addresses, EVs.
+"""The one module that knows addresses: uSIDs, outer SRv6 addresses, hosts' inner addresses, EVs (docs/why/addressing.md).
 
-SRv6 NEXT-C-SID (RFC 9800, F3216): a 32-bit locator block followed by up to six 16-bit uSIDs. How the bits of a uSID and of
-an EV are used [ours]: uSID = plane(4) | tier(2) | index(10), tier 1 = T0, 2 = T1, 3 = host downlink, so
-that no uSID is ever zero; EV = plane(16) | uplink(16).
+SRv6 NEXT-C-SID (RFC 9800, F3216). Bits [ours]: uSID = plane(4) | tier(2) | index(10), tier 1 = T0, 2 = T1, 3 = host downlink, so that no
+uSID is zero; EV = plane(16) | uplink(16).
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ TIER_T0, TIER_T1, TIER_HOST = 1, 2, 3
 INNER_PREFIX = bytes.fromhex("fd6d7263000000000000000000000000")[:14]
 """A host's one inner address is fd6d:7263::<number + 1> (a unique local prefix) [ours]."""
 BACKGROUND_PREFIX = bytes.fromhex("fd6d7263000b")
-"""A background flow's two addresses are fd6d:7263:b::<flow>:<end>, so that each has its own routes and every counter can tell its frames
-from the workload's [ours]."""
+"""A background flow's two addresses are fd6d:7263:b::<flow>:<end>, so that every counter can tell its frames from the workload's [ours]."""
 HOST_MAC = bytes.fromhex("026d72630001")
 """Switches redirect frames without rewriting their destination [ours]."""
 SWITCH_MAC = bytes.fromhex("0a6d7263")
@@ -91,7 +89,7 @@ def path_address(fabric: Fabric, src: int, dst: int, value: int, dead_links: Col
 
 
 def shift(address: bytes) -> bytes:
-    """Does what a uN switch does (RFC 9800 section 4.1.1): drops the first uSID, zeros enter at the end."""
+    """What a uN switch does (RFC 9800 section 4.1.1): drops the first uSID, zeros enter at the end."""
     return address[:4] + address[6:] + b"\0\0"
 
 
@@ -100,7 +98,7 @@ def inner_address(host: int) -> bytes:
 
 
 def inner_number(host: int) -> int:
-    """The last 16 bits of a host's inner addresses, by which its T0s know its frames; never 0."""
+    """Return the last 16 bits of a host's inner addresses, by which its T0s know its frames; never 0."""
     return host + 1
 
 
@@ -111,7 +109,7 @@ def host_of_inner(address: bytes) -> int:
 
 
 def plane_address(plane: int, host: int) -> bytes:
-    """The address is fd6d:7263::<plane + 1>:<number + 1>, there only while MPTCP runs [ours]."""
+    """Return fd6d:7263::<plane + 1>:<number + 1>, there only while MPTCP runs [ours]."""
     return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + inner_number(host).to_bytes(2, "big")
 
 
@@ -130,6 +128,5 @@ def text(address: bytes) -> str:
 
 
 def management_address(host: int) -> str:
-    """The address is 10.78.0.1 for h0, of 10.78.0.0/16. As in a data centre, programs exchange there, and not over the fabric, what they
-    need before they have queue pairs."""
+    """Return 10.78.0.1 for h0, and so on. Programs exchange there what they need before they have queue pairs."""
     return "10.78.{}.{}".format(*divmod(host + 1, 256))

@@ -1,4 +1,4 @@
-"""Computes what a Clos of :mod:`topologies.sizing` draws, costs, and how much of it is broken at a time, for ``mrcbed fabric size``."""
+"""Computes what a Clos of :mod:`topologies.sizing` draws, costs, and how much of it is broken at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def price(size: Size, parts: Parts) -> float:
 
 
 def links_down(size: Size, parts: Parts) -> float:
-    """The mean number, by Little's law. A link fails as often whatever its rate [ours]."""
+    """Return the mean number, by Little's law. A link fails as often whatever its rate [ours]."""
     return size.links * parts.link_failures * parts.repair_hours / HOURS
 
 

@@ -1,4 +1,4 @@
-"""Enumerates the ports and cables of a fabric, once and in a fixed order. Pure."""
+"""Enumerates the ports and cables of a fabric, once and in a fixed order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Link:
 
 
 def cables(fabric: Fabric) -> tuple[Link, ...]:
-    """Cables come plane by plane: those of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
+    """Plane by plane: cables of hosts, those between T0s and T1s, long-haul cables. Ends are numbered in this order."""
     links: list[Link] = []
 
     def cable(kind: Kind, plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:

@@ -1,18 +1,13 @@
 """A multi-plane two-tier Clos fabric as one frozen value.
 
-Every plane is a full two-tier Clos of its own: each of its T0 switches has one cable to each of its T1 switches and one cable to each host
-under it. A host has one NIC port per plane and sits under the T0 of the same number in every plane (MRC paper, section 2). Planes never
-meet outside the hosts.
+Every plane is a full two-tier Clos of its own. A host has one NIC port per plane and sits under the T0 of the same number in every plane
+(MRC paper, section 2). Planes never meet outside the hosts. Ports and links are enumerated once, in a fixed order, so that every process
+derives the same numbers from the same :class:`Fabric`.
 
-There is no global topology. Ports and links are enumerated once, in a fixed order, so that every process derives the same numbers from the
-same :class:`Fabric`.
+Names [ours] are in docs/why/addressing.md. Port names fit Linux' 15 characters.
 
-Names [ours]: host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's NIC port on plane 0), ``p0-t0-1-d2``
-(downlink 2), ``p0-t0-1-u3`` (uplink to T1 number 3), ``p0-t1-3-d1`` (down to T0 number 1), ``p0-t1-0-s1`` (a T1's long-haul port to site
-1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15 characters.
-
-With two sites [ours] a plane's T0s are divided between them, each site has its own T1s, and T1 number j of site 0 has one long-haul cable
-to T1 number j of site 1, which is counted as t1_per_plane + j (docs/how/long-haul.md).
+With two sites [ours] T1 number j of site 0 has one long-haul cable to T1 number j of site 1, counted as t1_per_plane + j
+(docs/how/long-haul.md).
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from topologies.structs import Doc, Refused, convert, one_of, text
 from topologies.units import BYTE, MS, NS, US
 
 MAX_PLANES = 16
-"""The uSID has four bits for the plane [ours; docs/why/addressing.md]."""
+"""The uSID has four bits for the plane [ours]."""
 MAX_INDEX = 1 << 10
 """The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 [ours]."""
 MAX_NAME = 15
@@ -45,21 +40,20 @@ ETHERNET = 14
 IPV6 = 40
 UDP = 8
 UDP_PORT = 4791
-"""RoCE's destination port, and MRC's where a fabric names none. The specification prints 4971 in one place, as others read it."""
+"""RoCE's destination port, and MRC's where a fabric names none. The specification prints 4971 in one place."""
 BTH = 12
 ICRC = 4
 DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
-"""Bytes before an MRC data packet's payload: Ethernet, outer and inner IPv6, UDP, BTH, METH, TSETH, RETH."""
+"""Bytes before an MRC data packet's payload; METH, TSETH and RETH come last."""
 ROCE_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + ICRC
 """Bytes beside the payload of RoCE's packets in the middle of a message."""
 SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
-"""Bytes of an MRC SACK: the same stack, then SETH and CC_STATE."""
 
 MAX_FABRIC_NAME = 120
 """A fabric's name is part of files' names, which have at most 255 bytes (NAME_MAX) [ours]."""
 BASE_RTT = 10 * US
 """Base RTT across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets, near the MRC paper's
-400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
+400G NICs."""
 HOP_DELAY = 725 * NS
 """Delay of a switch and a cable [MRC paper, section 5.2.1: 6.54 us across T1s, 5.09 us under one T0; the two switches between them]."""
 MAX_DELAY = 100 * MS
@@ -77,14 +71,13 @@ class FabricError(ValueError):
 
 Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
 Alpha = Annotated[float, Meta(ge=2.0**-7, le=2.0**6)]
-"""SAI's dynamic thresholds, which are powers of two."""
 _BDP = "BDP of the plane"
 SOURCE, ECMP, ADAPTIVE = "source", "ecmp", "adaptive"
 ROUTING = (SOURCE, ECMP, ADAPTIVE)
-"""Who chooses a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its T0,
-which takes the uplink with the least backlog, packet by packet."""
+"""Who chooses a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV; or its T0, which takes the uplink with the least
+backlog, packet by packet."""
 PFC_GAP = 4
-"""Full packets between a port's XOFF and its XON (SONiC's profiles: some 18 KB)."""
+"""Full packets between a port's XOFF and its XON (SONiC's profiles)."""
 
 
 class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -215,7 +208,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def paths_per_pair(self) -> int:
-        """Hosts under different T0s have one path per plane and T1 of a site."""
         return self.planes * self.t1_per_plane
 
     @property
@@ -252,7 +244,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return counts[0], counts[1], counts[2]
 
     def wire_ps(self, size: int, local: bool, far: bool = False) -> int:
-        """Time to serialise ``size`` bytes on an idle path; ``local``: under one T0, ``far``: between sites."""
+        """Return the time to serialise ``size`` bytes on an idle path; ``local``: under one T0, ``far``: between sites."""
         rates = (self.nic_rate, self.fabric_rate, self.long_haul_rate)
         return sum(size * count * BYTE // rate for count, rate in zip(self.turns(local, far), rates, strict=True) if count)
 
@@ -287,7 +279,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def plane_bdp(self) -> int:
-        """The bandwidth-delay product of one plane: a NIC port's rate times the base RTT."""
         return self.nic_rate * self.base_rtt_ps // BYTE
 
     # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
@@ -315,7 +306,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def pool_alphas(self) -> tuple[int, int]:
-        """Alphas of lossy and of lossless data, in 128ths."""
         return int(128 * self.pool_alpha), int(128 * self.pool_alpha_lossless)
 
     @staticmethod
@@ -333,7 +323,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     @cached_property
     def pfc_bytes(self) -> tuple[int, int]:
         """(XOFF, XON): what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes on. With a
-        pool the most that XOFF can be, if no other port's packets wait."""
+        pool the most that XOFF can be."""
         pool = self.pool_mb_per_tbps
         xoff = self._share(max(self.pool_bytes), self.pool_alphas[1]) if pool else int(self.plane_bdp * self.pfc_xoff_bdp)
         return xoff, max(self.frame_bytes, xoff - PFC_GAP * self.frame_bytes)
@@ -420,7 +410,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     # --- as data ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, object]:
-        """:meth:`from_dict` turns it back into an equal fabric."""
         return asdict(self)
 
     @classmethod

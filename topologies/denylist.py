@@ -20,7 +20,7 @@ FORMS = "a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path (h
 
 
 def check_entry(fabric: Fabric, text: str) -> str:
-    """Links get their ends in the fabric's order. Raises :class:`FabricError`."""
+    """A link gets its ends in the fabric's order. Raises :class:`FabricError`."""
     if found := _PATH.fullmatch(text):
         src, dst, plane, uplink = map(int, found.groups())
         for host in (src, dst):
@@ -42,14 +42,13 @@ def check_entry(fabric: Fabric, text: str) -> str:
 
 
 def denied(fabric: Fabric, entries: Iterable[str], src: int, dst: int) -> set[int]:
-    """EVs that one of ``entries`` (of :func:`check_entry`) forbids."""
     names = set(entries)
     return {value for value, forbidding in _forbidding(fabric, src, dst) if not names.isdisjoint(forbidding)} if names else set()
 
 
 @lru_cache(maxsize=512)
 def _forbidding(fabric: Fabric, src: int, dst: int) -> tuple[tuple[int, frozenset[str]], ...]:
-    """EVs, and the entries that forbid each. Kept: an engine asks for every peer whenever one cable changes."""
+    """The results are kept: an engine asks for every peer whenever one cable changes."""
     made = []
     for value in path_evs(fabric, src, dst):
         plane, uplink = ev_fields(value)
@@ -60,5 +59,5 @@ def _forbidding(fabric: Fabric, src: int, dst: int) -> tuple[tuple[int, frozense
 
 
 def over_links(fabric: Fabric, links: Iterable[str], src: int, dst: int) -> set[int]:
-    """EVs whose path takes one of ``links`` (ends in the fabric's order)."""
+    """``links`` have their ends in the fabric's order."""
     return denied(fabric, (link for link in links if ":" in link), src, dst)

@@ -1,13 +1,13 @@
 """Does ECMP: chooses among a packet's paths as switches that hash do, before and after they have converged around a failure.
 
 It serves the baselines, whose flows are hashed by their 5-tuple, and MRC over statically configured ECMP (MRC paper, section 2), whose EV
-is hashed: it is striped over the UDP source port and the flow label. Sources write the result into their packets' SRv6 addresses on behalf
-of the switches: same paths, and one data plane for all. Pure.
+is hashed. Sources write the result into their packets' SRv6 addresses on behalf of the switches
+(docs/why/decisions/0024-hashing-switches-are-played-by-sources.md).
 
-The hash is CRC-32 from a start value that is the fabric's, as switch ASICs do it, then MurmurHash3's 32-bit finaliser, because CRC alone is
-linear and consecutive values would fall in patterns. Among the paths the highest of mix(hash, path) wins (rendezvous hashing): a failure
-moves only what it hit, as resilient ECMP does. Plain ECMP, ``ecmp_hash = "modulo"``, moves nearly everything and reorders the innocent; all
-get the kinder of the two that are deployed unless a fabric says so [ours].
+The hash is CRC-32 from the fabric's start value, as switch ASICs do it, then MurmurHash3's 32-bit finaliser: CRC alone is linear, and
+consecutive values would fall in patterns. Among the paths the highest of mix(hash, path) wins (rendezvous hashing): a failure moves only
+what it hit, as resilient ECMP does. Plain ECMP, ``ecmp_hash = "modulo"``, moves nearly everything; all get the kinder unless a fabric says
+so [ours].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RESILIENT, MODULO = "resilient", "modulo"
 HASHES: Final = (RESILIENT, MODULO)
 EVS: Final = 128
-"""EVs of a pair of hosts whose switches hash, over all planes (MRC paper: 128 to 256 per queue pair)."""
+"""EVs of a pair of hosts, over all planes (MRC paper: 128 to 256 per queue pair)."""
 _MASK: Final = 0xFFFFFFFF
 _TUPLE: Final = struct.Struct("!16s16sBHH")
 _ENTROPY: Final = struct.Struct("!HHI")
@@ -39,7 +39,6 @@ def _mix(value: int) -> int:
 
 
 def fabric_seed(fabric: Fabric) -> int:
-    """The start value of every switch's hash: the same on every fabric of this shape, whatever its speed and queues."""
     return zlib.crc32(repr((fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0)).encode())
 
 
@@ -54,8 +53,8 @@ def choose(hashed: int, paths: Sequence[int], how: str) -> int:
 
 
 def uplink_of(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> int:
-    """The T1 over which EV ``value`` leads between hosts under different T0s, once the switches know of ``dead_links``. Where no T1 of the
-    plane is left, it is the one of before: the packets are lost."""
+    """Return the T1 over which EV ``value`` leads between hosts under different T0s, once the switches know of ``dead_links``. Where no T1
+    of the plane is left, it is the one of before: the packets are lost."""
     plane, first, last = value >> 16, fabric.t0_of(src), fabric.t0_of(dst)
     uplinks = range(fabric.t1_per_plane)
     living = [

@@ -1,7 +1,5 @@
-"""Reads files that may not be what they should: other people's, and results that were damaged on the way.
-
-Nothing in a file may make a reader wait, fill memory, or need more than one line to refuse.
-"""
+"""Reads files that may not be what they should: other people's, and damaged results. Nothing in a file may make a reader wait, fill memory,
+or need more than one line to refuse."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Divides a fabric into the parts of machines that carry it together.
 
 No cable is ever cut, because both of its ends count its queue. A T1 is cut instead: between its table and its egress queue it keeps
-nothing. So a machine owns some T0s in all planes, the hosts under them, and of every T1 the ports that face these T0s.
+nothing. So a machine owns some T0s in all planes, their hosts, and of every T1 the ports that face these T0s.
 """
 
 from __future__ import annotations

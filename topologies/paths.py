@@ -29,7 +29,7 @@ def _evs(planes: int, per_plane: int) -> tuple[int, ...]:
 
 
 def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:
-    """Cables are in travel order: 4 across a T1, 2 under one T0, 5 between sites."""
+    """Return cables in travel order: 4 across a T1, 2 under one T0, 5 between sites."""
     by_name = fabric.links_by_name
     return tuple(by_name.get(f"{a}:{b}") or by_name[f"{b}:{a}"] for a, b in pairwise(path_nodes(fabric, src, dst, value)))
 
@@ -54,8 +54,8 @@ def living_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) 
 
 
 def static_tables(fabric: Fabric) -> dict[str, dict[int, str]]:
-    """Switch -> next uSID -> egress port name (MRC paper, section 3: nothing routes dynamically). A T0 reaches every T1 of its plane and
-    site and its own downlinks. A T1 reaches every T0 of its plane and site, and with two sites the T1 at the other end of its long-haul
+    """Return switch -> next uSID -> egress port name (MRC paper, section 3: nothing routes dynamically). A T0 reaches every T1 of its plane
+    and site and its own downlinks. A T1 reaches every T0 of its plane and site, and with two sites the T1 at the other end of its long-haul
     cable."""
     tables: dict[str, dict[int, str]] = {s: {} for s in fabric.switches}
     for p in range(fabric.planes):

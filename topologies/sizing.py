@@ -1,24 +1,22 @@
 """Computes how large a Clos of a given switch gets, and what it costs: multi-plane with two tiers against a single plane with three or
 four.
 
-Nothing here is emulated. The fabrics of :mod:`topologies.clos` are small; this is section 2 of the MRC paper as arithmetic, for any number
-of NICs, NIC rate and switch.
+This is section 2 of the MRC paper as arithmetic, for any number of NICs, NIC rate and switch.
 
 A *plane* is a folded Clos of its own, of switches with k ports at the rate of one of the NIC's ports. Below the top tier half of a switch's
-ports face down; on T0s more, where they are oversubscribed (below). With t tiers and n NICs, one port of each in the plane:
+ports face down. With t tiers and n NICs, one port of each in the plane:
 
 - NICs at most:  2 (k/2)^t                       (t = 2: k^2/2; t = 3: k^3/4)
 - switches:      n/(k/2) in each tier but the top, whose switches face down with all ports: n/k.  Together (2t - 1) n/k
 - links:         n below each tier, as nothing is oversubscribed: t n
 - longest path:  up to the top tier and down again: 2t - 1 switches
-- one hop away:  k/2 NICs under a T0
 - a lost T0-T1 link takes 1/(k/2) of the uplinks of a T0, and as large a part of what its hosts can send or receive in that plane; a lost
   NIC-T0 link takes 1/planes of a NIC
 
-A switch of capacity C has k = C / port rate ports, so that p planes at 1/p of the NIC's rate have p times the ports. Then p planes need p
-(2t - 1) n / (p k1) = (2t - 1) n/k1 switches: as many as one plane of as many tiers, k1 being the ports at the NIC's full rate. Two tiers
-instead of three are 3/5 of the switches. Links are counted in NIC rates (8 links of 100 Gb/s fit the optics of one of 800 Gb/s), so that
-two tiers have 2/3 of three tiers' optics.
+A switch of capacity C has k = C / port rate ports, so that p planes at 1/p of the NIC's rate have p times the ports, and need p (2t - 1) n
+/ (p k1) = (2t - 1) n/k1 switches, k1 being the ports at the NIC's full rate: as many as one plane of as many tiers. Two tiers instead of
+three are 3/5 of the switches. Links are counted in NIC rates (8 links of 100 Gb/s fit the optics of one of 800 Gb/s), so that two tiers
+have 2/3 of three tiers' optics.
 
 A T0 that is oversubscribed r : 1 has d = k r/(r + 1) ports down, rounded down, and u = k - d up. Above it nothing is. Then n NICs need n/d
 T0s, whose n u/d uplinks are the links below each higher tier; NICs at most: d (k/2)^(t - 2) k.
@@ -50,7 +48,6 @@ class Size:
     planes: int
     tiers: int
     oversubscription: Fraction = Fraction(1)
-    """T0s' ports down to ports up, 1 or more."""
 
     def __post_init__(self) -> None:
         if self.nics < 1 or self.planes < 1 or self.nic_rate < 1 or self.switch_rate < 1:
@@ -106,7 +103,6 @@ class Size:
 
     @property
     def links(self) -> int:
-        """Cables at the port rate, over all planes, those to the NICs included."""
         return self.planes * (self.nics + (self.tiers - 1) * self.switch_links)
 
     @property
@@ -154,5 +150,4 @@ def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversu
 
 
 def splits(nics: int = PAPER_NICS, nic_rate: int = NIC_RATE, switch_rate: int = SWITCH_RATE) -> list[Size]:
-    """One design per split of the NIC in 1, 2, 4 or 8."""
     return [fewest_tiers(nics, nic_rate, switch_rate, planes) for planes in (1, 2, 4, 8)]

@@ -1,11 +1,11 @@
 """Converts plain data (TOML, JSON, ``--set``, options) to msgspec Structs. The one place where input is validated.
 
-A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices, and a :class:`Doc` for
-each key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and
-words every refusal in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
+A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds, choices, and a :class:`Doc` for each
+key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` words every refusal
+in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
 
 Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a default
-for each option, has bounds and meanings beside it, and lets :func:`options_of` make the Struct.
+for each option, and bounds and meanings beside it. :func:`options_of` makes the Struct.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Doc:
-    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end; msgspec ignores it. ``unit``: of a
-    plain number. ``default``: in words, where the Struct's own only stands for it. ``example``: as TOML writes it."""
+    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end. ``unit``: of a plain number.
+    ``default``: in words, where the Struct's own only stands for it. ``example``: as TOML writes it."""
 
     meaning: str
     unit: str = ""
@@ -49,9 +49,9 @@ class Doc:
 
 
 class Written(type):
-    """Metaclass of the types that people write in a form of their own: ``read`` parses it, and a field holds what ``read`` returns.
-    ``read`` raises ValueError with the end of a sentence that begins with the value. ``words`` says for a reader what may be written,
-    ``schema`` the same as JSON Schema; ``example`` is a value as TOML writes it."""
+    """Metaclass of the types that people write in a form of their own: a field holds what ``read`` returns, or ``read`` raises ValueError
+    with the end of a sentence that begins with the value. ``words`` says for a reader what may be written, ``schema`` the same as JSON
+    Schema; ``example`` is a value as TOML writes it."""
 
     words: str
     schema: dict[str, object]
@@ -78,7 +78,7 @@ NAME = text(
 
 
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
-    """Fills the Struct ``kind``. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
+    """Fill the Struct ``kind``. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
     try:
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -200,7 +200,6 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
 
 
 def expected(kind: inspect.Type) -> str:
-    """Says for a person what a value must be: "a whole number in 1..64"."""
     match kind:
         case inspect.Metadata(extra=extra) if extra and "names" in extra:
             return f"one of {', '.join(extra['names'])}"

@@ -1,6 +1,6 @@
 """Computes the bandwidth that theory allows a collective, or any traffic matrix, on a fabric, whole or with links gone.
 
-Pure functions of a fabric. scipy is imported only when a linear programme is solved, so that agents can import this package without it.
+scipy is imported only when a linear programme is solved, so that agents can import this package without it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ SACK_EVERY = 16 * 1024
 
 
 def place_ranks(fabric: Fabric, placement: str) -> list[int]:
-    """Rank -> host number. ``packed``: neighbours in the ring sit under one T0; only the T0s' last ranks cross the T1s. ``interleaved``:
-    ranks are dealt to the T0s in turn, so every ring edge crosses the T1s. Raises :class:`FabricError` where that cannot be."""
+    """Return rank -> host number. ``packed``: neighbours in the ring sit under one T0; only the T0s' last ranks cross the T1s.
+    ``interleaved``: ranks are dealt to the T0s in turn, so every ring edge crosses the T1s. Raises :class:`FabricError` where that cannot
+    be."""
     if placement == "packed":
         return list(range(fabric.host_count))
     if placement == "interleaved":
@@ -54,13 +55,12 @@ def traffic_bandwidth(
 ) -> float:
     """Find the largest x, bits/s of payload, so that every flow (sender, receiver) of ``traffic`` can carry its weight times x at once.
 
-    0.0 if one is cut off, infinite without traffic. MRC's rule (MRC paper, section 2: planes stay equally loaded): a flow puts an equal
-    share on each plane that is alive for it; inside a plane it may split over the live uplinks as it likes. Cables are full duplex. SACKs
-    are not counted, see :func:`sack_share`. ``taken``: (link, node it leaves) -> bits/s, as on the wire, that other traffic has there and
-    does not yield.
+    0.0 if one is cut off, infinite without traffic. A flow puts an equal share on each plane that is alive for it (MRC paper, section 2:
+    planes stay equally loaded); inside a plane it may split over the live uplinks as it likes. Cables are full duplex. SACKs are not
+    counted, see :func:`sack_share`. ``taken``: (link, node it leaves) -> bits/s, as on the wire, that other traffic has there and does not
+    yield.
 
-    Flows between the same T0s with the same live planes are one in the linear programme: how they share its cables among them makes no
-    difference.
+    Flows between the same T0s with the same live planes are one in the linear programme: how they share its cables makes no difference.
     """
     other = taken or {}
     dead = frozenset(fabric.link(name).name for name in dead_links)
@@ -118,7 +118,6 @@ def _nic(plane: int, host: int, t0: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dict[int, list[Way]]:
-    """Live ways by plane, without cables within one T0; planes without a way have no entry."""
     if first == last:
         return {plane: [()] for plane in range(fabric.planes)}
     ways: dict[int, list[Way]] = {}
@@ -138,7 +137,7 @@ COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """busbw / algbw as nccl-tests has it (PERFORMANCE.md), which is also what each rank sends per byte of "size"."""
+    """Return busbw / algbw as nccl-tests has it (PERFORMANCE.md), which is also what each rank sends per byte of "size"."""
     if collective == "send-recv":
         return 1.0
     return (2 if collective.endswith("allreduce") else 1) * (ranks - 1) / ranks
@@ -155,10 +154,10 @@ class Phase:
 def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
     """Return who sends how much to whom, hosts in rank order. The shares add up to 1.
 
-    Ring collectives, reduce-scatter and all-gather go round the ring; halving-doubling exchanges half of the buffer with the rank at half
-    the distance, a quarter with that at a quarter, and the same back; hierarchical all-reduce goes round the ring of each half of the ranks
+    Ring collectives, reduce-scatter and all-gather go round the ring. Halving-doubling exchanges half of the buffer with the rank at half
+    the distance, a quarter with that at a quarter, and the same back. Hierarchical all-reduce goes round the ring of each half of the ranks
     while slices that have been are exchanged between the halves. Raises ValueError on an unknown name, or on a number of ranks that it does
-    not take: no power of two, or an odd one.
+    not take.
     """
     n = len(hosts)
     if collective in ("ring-allreduce", "reduce-scatter", "all-gather", "send-recv"):
@@ -186,15 +185,14 @@ def bus_bandwidth(
     dead_links: Iterable[str] = (),
     taken: Mapping[tuple[str, str], float] | None = None,
 ) -> float:
-    """The result is bits/s of payload, beside other traffic (``taken`` of :func:`traffic_bandwidth`); 0.0 if a flow is cut off. Hosts are
-    in rank order."""
+    """Return bits/s of payload; 0.0 if a flow is cut off. ``taken`` is that of :func:`traffic_bandwidth`. Hosts are in rank order."""
     key = (collective, tuple(hosts), frozenset(dead_links))
     return _bus_bandwidth(fabric, *key) if not taken else _phases_bandwidth(fabric, *key, taken)
 
 
 @lru_cache(maxsize=64)
 def _bus_bandwidth(fabric: Fabric, collective: str, hosts: tuple[int, ...], dead: frozenset[str]) -> float:
-    """Keeps results: a run's figures ask the same again and again, and 500 hosts take seconds."""
+    """Results are kept: a run's figures ask the same again and again, and 500 hosts take seconds."""
     return _phases_bandwidth(fabric, collective, hosts, dead, None)
 
 
@@ -217,7 +215,7 @@ def collective_step_ns(collective: str, ranks: int, message_bytes: int, bus_band
 
 
 def sack_share(fabric: Fabric) -> float:
-    """The SACK bytes that a port sends back per data byte it receives, both as on the wire; not taken off the other figures of this
-    module."""
+    """Return the SACK bytes that a port sends back per data byte it receives, both as on the wire; other figures of this module ignore
+    them."""
     packets = max(1.0, SACK_EVERY / fabric.mtu)
     return SACK_BYTES / (packets * fabric.frame_bytes)

@@ -1,5 +1,4 @@
-"""Reads TOML files that a user names, for fabrics and for scenarios. Nothing in a file may take more than a moment, or more than one line
-to refuse."""
+"""Reads TOML files that a user names. Nothing in a file may take more than a moment, or more than one line to refuse."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ MAX_BYTES = 1 << 20
 WRITER_S = 5.0
 MAX_DEPTH = 16
 MAX_WHOLE = 2**63 - 1
-"""TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
+"""TOML's whole numbers have 64 bits, signed (TOML 1.0)."""
 STDIN = "-"
 STANDARD_INPUT = Path("/dev/stdin")
 FORMAT = 3
@@ -28,7 +27,7 @@ FORMAT = 3
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
     """Find the shipped file called ``name``, or else the user's: ``beside`` another file first, then from the working directory. None if
-    ``name`` is neither shipped, nor looks like a file's name, nor is one that exists."""
+    there is no such file."""
     if name == STDIN:
         return STANDARD_INPUT
     named = shipped / f"{name}.toml"
@@ -40,7 +39,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, object]]:
-    """Returns (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    """Return (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
         if path == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)

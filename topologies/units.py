@@ -1,7 +1,7 @@
-"""Defines units of time, and reads times, rates and sizes as people write them, for Structs of input and for the prompt. Pure.
+"""Defines units of time, and reads times, rates and sizes as people write them.
 
-Time in mrcbed is network time: a whole number of picoseconds of the network that is tried, whatever this machine takes for it. A 400 Gb/s
-port sends a byte in 20 ps; 64 bits hold 106 days. docs/why/time.md has the bounds of every product.
+Time in mrcbed is network time: a whole number of picoseconds of the network, whatever this machine takes for it. 64 bits hold 106 days
+(docs/why/time.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def wire_time(size: int, rate: int) -> int:
 
 
 def parse_duration(value: Any) -> int:
-    """Reads ``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
+    """Read ``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         time = value * S
     else:
@@ -51,7 +51,7 @@ def written(time: int) -> str:
 
 
 def parse_rate(value: Any) -> int:
-    """Reads ``"10Mbit"`` or a number of bits/s. Raises ValueError, the end of a sentence that begins with the value."""
+    """Read ``"10Mbit"`` or a number of bits/s. Raises as :func:`parse_duration`."""
     if isinstance(value, int) and not isinstance(value, bool):
         rate: float = value
     else:
@@ -65,7 +65,7 @@ def parse_rate(value: Any) -> int:
 
 
 def parse_size(value: Any) -> int:
-    """Reads ``"4MiB"`` or a number of bytes. Raises ValueError."""
+    """Read ``"4MiB"`` or a number of bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
     if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
         raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
@@ -78,8 +78,6 @@ def parse_size(value: Any) -> int:
 
 
 class Duration(int, metaclass=Written):
-    """People write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
-
     words = "a time, like '80us', or a number of seconds"
     schema: ClassVar[dict[str, object]] = TIME_SCHEMA
     example = '"80us"'
@@ -87,8 +85,6 @@ class Duration(int, metaclass=Written):
 
 
 class Span(int, metaclass=Written):
-    """A duration longer than 0."""
-
     words = "a time above 0, like '240us', or a number of seconds"
     schema: ClassVar[dict[str, object]] = {**TIME_SCHEMA, "exclusiveMinimum": 0}
     example = '"240us"'

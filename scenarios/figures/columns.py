@@ -1,4 +1,7 @@
-"""Reads a Parquet table of results; checks its size, columns and types once for all readers."""
+"""Reads a Parquet table of results: no larger than its file can hold, with the columns that something reads and their types.
+
+Checked once, here; nothing behind looks again. docs/reference/tables.md explains the columns.
+"""
 
 from __future__ import annotations
 

@@ -50,8 +50,22 @@ _UNITS = (
     ("slowdown", "healthy steps"), ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"),
     ("false_bad", "verdicts"),
 )  # fmt: skip
-NOT_COMPARED = ("failed", "interrupted")  # ended early, or with wrong results: their figures mean nothing
-COLUMNS = ("figure", "unit", "n", "median", "low", "high", "ideal", "degraded", "failed", "doubtful")
+NOT_COMPARED = ("failed", "interrupted")
+"""Verdicts of runs whose figures mean nothing: the run ended early, or its results were wrong."""
+COLUMNS = {
+    "figure": "as in runs.csv",
+    "unit": "ns and bit/s of the network, and so on",
+    "n": "runs that have the figure",
+    "median": "over these runs",
+    "low": "lower end of the interval; empty for one run",
+    "high": "its upper end",
+    "ideal": "what theory allows with everything up; of the cost of failures, the lost capacity; 1 for shares and Jain's index; 0 for "
+    "wrong sums and false verdicts",
+    "degraded": "the same without the cables that the scenario breaks, if that differs",
+    "failed": "runs of the group that ended early, gave wrong sums, or were interrupted; they are in no figure",
+    "doubtful": "runs that are not trustworthy; they are in the figures, and marked in every table",
+}
+"""Columns behind those of the run -> what each is."""
 
 
 class Compared(msgspec.Struct):

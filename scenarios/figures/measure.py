@@ -1,7 +1,8 @@
 """Makes tables from the raw files of a run, which only this module reads.
 
-A run's directory holds ``run.json``, ``runner.jsonl`` and one ``h<i>.jsonl`` per agent, in this machine's time. All that leaves this module
-is in the network's.
+The directory of a run holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
+a results directory is computed from these files, so that a later version can compute it again. They are in this machine's time; all that
+leaves this module is in the network's. docs/reference/tables.md describes the columns.
 """
 
 from __future__ import annotations
@@ -41,6 +42,21 @@ _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "co
 
 _TRANSFERS = b'"kind":"transfers"'
 _COUNTERS = b'"kind":"counters"'
+
+TABLES = {
+    "steps": "run transport fabric placement seed rank step warmup start_ns end_ns ok",
+    "transfers": "run step stage slice src dst start_ns end_ns",
+    "events": "run t_ns host kind peer ev plane uplink from to cause psn count name on phase detail",
+    "counters": "run port",
+    "goodput": "run host t_ns bin_ns plane tx_bytes rx_bytes",
+    "agents": "run host counter value",
+    "flows": "run host flow t_ns bin_ns rx_bytes",
+    "messages": "run host flow number bytes start_ns end_ns",
+    "queues": "run t_ns port bytes",
+    "evs": "run host peer t_ns bin_ns ev plane uplink tx_packets",
+    "cwnd": "run host flow t_ns peer qpn cwnd_bytes in_flight_bytes srtt_ns rate_bps",
+}
+"""Table of a results directory -> its columns; of ``counters`` the first ones. What a row is: docstrings of :class:`Run`."""
 
 
 def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -108,7 +124,7 @@ class Run:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """A row per rank and step; measured steps count from 0, warm-up steps are negative."""
+        """A row per rank and step. Measured steps count from 0, warm-up steps are negative."""
         record, warm = self.record, self.record.warmup_steps
         if self.jobs:
             return self._job_steps(warm)
@@ -119,8 +135,7 @@ class Run:
             )
             for line in self.of(log.Step)
         ]  # fmt: skip
-        columns = ["run", "transport", "fabric", "placement", "seed", "rank", "step", "warmup", "start_ns", "end_ns", "ok"]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows, columns=TABLES["steps"].split())
 
     @property
     def jobs(self) -> list[Job]:
@@ -166,8 +181,8 @@ class Run:
 
     @cached_property
     def transfers(self) -> pd.DataFrame:
-        """A row per slice in a measured step that all ranks finished. ``start_ns``: its sender posted it; ``end_ns``: the receiver's
-        program saw it complete."""
+        """A row per slice that a rank sent another, in measured steps that all ranks finished. ``start_ns``: its sender posted it;
+        ``end_ns``: the program of its receiver saw it complete."""
         warm, steps = self.record.warmup_steps, set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
@@ -198,7 +213,8 @@ class Run:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """Faults, state changes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
+        """Faults, state changes of EVs and planes, losses and retransmissions, by time. Host -1 is the runner. Rare fields are JSON in
+        ``detail``; docs/reference/results.md has the kinds, under logs."""
         rows = []
         for event in self.of_any(*_EVENTS):
             line = {"t": event.t, "host": event.host, **msgspec.to_builtins(event)}
@@ -211,8 +227,7 @@ class Run:
                     "detail": json.dumps(detail) if detail else None,
                 }
             )  # fmt: skip
-        columns = "run t_ns host kind peer ev plane uplink from to cause psn count name on phase detail".split()
-        frame = pd.DataFrame(rows, columns=columns)
+        frame = pd.DataFrame(rows, columns=TABLES["events"].split())
         for column in ("peer", "ev", "plane", "uplink", "psn", "count"):
             frame[column] = frame[column].astype("Int64")
         for column in ("kind", "from", "to", "cause", "name", "on", "phase", "detail"):
@@ -221,12 +236,13 @@ class Run:
 
     @cached_property
     def goodput(self) -> pd.DataFrame:
+        """Payload bytes per host, bin and plane. ``t_ns`` is the begin of the bin."""
         rows = [
             (self.key, line.host, line.t_ns, line.bin_ns, plane, tx, rx)
             for line in self.of(log.Goodput)
             for plane, (tx, rx) in enumerate(zip(line.tx, line.rx, strict=True))
         ]
-        return pd.DataFrame(rows, columns=["run", "host", "t_ns", "bin_ns", "plane", "tx_bytes", "rx_bytes"])
+        return pd.DataFrame(rows, columns=TABLES["goodput"].split())
 
     # --- of flows --------------------------------------------------------------------------------------------
 
@@ -239,34 +255,40 @@ class Run:
 
     @cached_property
     def flows(self) -> pd.DataFrame:
+        """Payload bytes placed per flow and bin, as the receiver counted."""
         rows = [(self.key, line.host, self._named(line.flow), line.t_ns, line.bin_ns, line.rx) for line in self.of(log.Flow)]
-        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
+        return pd.DataFrame(rows, columns=TABLES["flows"].split())
 
     @cached_property
     def messages(self) -> pd.DataFrame:
+        """A row per message of a flow."""
         rows = [
             (self.key, line.host, self._named(line.flow), line.number, line.bytes, line.start_ns, line.end_ns)
             for line in self.of(log.Message)
         ]
-        return pd.DataFrame(rows, columns=["run", "host", "flow", "number", "bytes", "start_ns", "end_ns"])
+        return pd.DataFrame(rows, columns=TABLES["messages"].split())
 
     @cached_property
     def queues(self) -> pd.DataFrame:
+        """The data backlog of the last hops worth watching, such as an incast's target, every base RTT / 8, and at least 5 ms of wall time
+        apart."""
         lines = self.checked(self.directory / "queues.jsonl")
         rows = [(self.key, line.t_ns, line.port, line.bytes) for line in lines if isinstance(line, log.Queue)]
-        return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
+        return pd.DataFrame(rows, columns=TABLES["queues"].split())
 
     @cached_property
     def evs(self) -> pd.DataFrame:
+        """Data packets per peer, EV and bin, of hosts of up to 2,048 paths. A bin without packets has no row."""
         rows = [
             (self.key, line.host, line.peer, line.t_ns, line.bin_ns, ev, *ev_fields(ev), packets)
             for line in self.of(log.Evs)
             for ev, packets in line.tx.items()
         ]
-        return pd.DataFrame(rows, columns=["run", "host", "peer", "t_ns", "bin_ns", "ev", "plane", "uplink", "tx_packets"])
+        return pd.DataFrame(rows, columns=TABLES["evs"].split())
 
     @cached_property
     def cwnd(self) -> pd.DataFrame:
+        """Per bin and queue pair that sent. A ``rate_bps`` of 0 is the port's rate. ``flow`` is null for collectives and jobs."""
         rows = [
             (
                 self.key, line.host, self._named(line.flow), line.t_ns, line.peer, line.qpn, line.cwnd, line.in_flight, line.srtt_ns,
@@ -275,7 +297,7 @@ class Run:
             for line in self.of(log.Cwnd)
         ]  # fmt: skip
         types = dict.fromkeys(("peer", "qpn", "cwnd_bytes", "in_flight_bytes"), "Int64") | dict.fromkeys(("srtt_ns", "rate_bps"), "Float64")
-        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *types]).astype(types)
+        return pd.DataFrame(rows, columns=TABLES["cwnd"].split()).astype(types)
 
     # --- counters --------------------------------------------------------------------------------------------
 
@@ -285,6 +307,9 @@ class Run:
 
     @cached_property
     def counters(self) -> pd.DataFrame:
+        """A row per port: its counters (docs/why/dataplane.md) over this run. Backlogs are those at the end; ``backlog_mean_bytes`` is the
+        mean that this run's packets met. Peaks count since the fabric was built; ``raised_peak_bytes`` is null unless this run raised
+        them."""
         frame = pd.DataFrame([row.written for row in self.ports])
         frame.insert(0, "run", self.key)
         return frame
@@ -301,8 +326,9 @@ class Run:
 
     @cached_property
     def agents(self) -> pd.DataFrame:
+        """Every engine counter per host."""
         rows = [(self.key, int(host), name, n) for host, counters in self.agent_counters.items() for name, n in in_ns(counters).items()]
-        return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
+        return pd.DataFrame(rows, columns=TABLES["agents"].split())
 
 
 def load_runs(directory: Path) -> list[Run]:
@@ -313,9 +339,6 @@ def load_runs(directory: Path) -> list[Run]:
         return read_record(place / "run.json").window[0], place.name
 
     return [Run(place) for place in sorted((path.parent for path in (directory / "raw").glob("*/run.json")), key=order)]
-
-
-TABLES = ("steps", "transfers", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:

@@ -93,7 +93,7 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """Return EVs hit: none where an EV names no path (adaptive routing)."""
+    """Return the EVs whose paths an outage hits; none where an EV names no path (adaptive routing)."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
         return frozenset()

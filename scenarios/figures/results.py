@@ -68,7 +68,7 @@ class Results:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """What happened: ``t_ns``, ``host``, ``kind`` (docs/how/results.md lists the kinds), and what belongs to that kind."""
+        """What happened: ``t_ns``, ``host``, ``kind`` (docs/reference/results.md lists the kinds), and what belongs to that kind."""
         return self._table("events")
 
     @cached_property

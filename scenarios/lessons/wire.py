@@ -41,7 +41,7 @@ def gap(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def first_after(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return data or a probe. A host that only receives probes by endpoint requests (agents/mrc/neighbours.py)."""
+    """Return what comes first after the gap: data or a probe. A host that only receives sends endpoint requests as probes."""
     types = [str(packet["type"]) for packet in rows[gap(rows)[1] :]]
     return next(kind for name in types for kind, names in _KINDS.items() if name.startswith(names))
 

@@ -25,7 +25,7 @@ LOG = "log"
 FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manifest, "record": Record, LOG: Line}
 NAMES = {"summary": "summary.json", "manifest": "manifest.json", "record": "raw/RUN/run.json", LOG: "logs: raw/RUN/*.jsonl"}
 _HEAD = (
-    "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../how/results.md) says how figures are "
+    "Made by `python -m docs.tools.keys` from the Structs in `testbed/results/`; [results.md](../how/results.md) says how figures are "
     "computed, and in what units. `runs[].flows{}` is one of the flows, by name, of one of the runs; ? is a key that may be "
     "missing. `mrcbed explain KEY` shows the same."
 )

@@ -1,4 +1,4 @@
-"""Bare senders, in C and without any protocol: what the fabric itself costs."""
+"""Bare senders, in C and without any protocol: they show what the fabric itself costs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def cpu_us() -> float:
 
 
 def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap_ns: int = 0) -> dict[str, float]:
-    """Send full-size frames from every host of ``peer_of`` to its peer, over every EV in turn, from a process per host. ``wall_gap_ns``:
-    each host sends a frame at this interval and sleeps in between; 0: as fast as it can, in batches. Returns frames/s that arrived, and the
-    machine's CPU time for each sent, switches included."""
+    """Send full-size frames from every host of ``peer_of`` to its peer, over every EV in turn: one each ``wall_gap_ns``, with 0 as fast as
+    it can. Returns frames/s that arrived, and the machine's CPU time for each frame sent."""
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise UserError("the benchmark's bare sender needs a C compiler: apt-get install gcc")

@@ -1,5 +1,4 @@
-"""Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched
-(docs/why/time.md)."""
+"""Measures what a data packet costs on this machine, and keeps it. A run chooses its dilation by it (docs/why/time.md)."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from testbed.machine.quota import quota_cores
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
 MAX_AGE_S, MAX_AGE_BUSY_S = 86_400, 600
-"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. While cores are shared a packet costs
-up to four times as much [measured], which must not stretch the time of a day's runs."""
+"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. On shared cores a packet costs up to
+four times as much [measured]; that must not stretch a day's runs."""
 BUSY_CORES = 0.5
 ROUNDS, SECONDS = 1, 3.0
-"""Rings that are measured, and the least length of each, s. A shorter ring costs up to half as much again a packet [measured]."""
+"""Measured rings, and the least length of each, s. In a shorter ring a packet costs up to half as much again [measured]."""
 LOOKS, LOOK_S = 3, 0.4
 
 
@@ -37,7 +36,6 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def calibration(progress: Callable[[str, float], None], renew: bool = False) -> Calibration:
-    """Return the kept calibration, or measure it in the sandbox. The caller keeps the machine free of our other work."""
     kept = None if renew else read()
     if kept is not None:
         return kept

@@ -1,4 +1,4 @@
-"""Measures what a data packet costs on a whole fabric: ring all-reduces on all hosts of ``demo``, with agents and controller."""
+"""Measures what a data packet costs on a whole fabric, by ring all-reduces on all hosts of ``demo``."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def memory_bytes(pid: int) -> int:
 
 
 def ring_cluster() -> Cluster:
-    """The cluster is slower where the machine is slow or a CPU quota leaves little of it: otherwise only lateness and its retransmissions
-    would be measured."""
+    """Return a cluster that runs slower on a slow machine or under a CPU quota: otherwise lateness and its retransmissions would be
+    measured."""
     slower = slowness() * max(1.0, CORES / usable_cores())
     return Cluster(load_fabric("demo"), dilation=usual_dilation("demo") * (slower if slower >= SLOW else 1.0))
 
@@ -96,8 +96,8 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
 
 
 def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> float:
-    """A bare sender per host sends at line rate to its neighbour in the ring, each frame when it is due. Returns the median of ``rounds``,
-    us of the machine's CPU time per frame."""
+    """Let every host send bare frames at line rate to its neighbour. Returns the median of ``rounds``, us of the machine's CPU time per
+    frame."""
     costs = []
     with ring_cluster() as cluster, kept_awake():
         fabric = cluster.fabric

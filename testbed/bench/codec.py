@@ -1,5 +1,5 @@
-"""Measures how many packets a second one core builds and understands, without any I/O. Compiled with the engine, so that it measures no
-loop of its own."""
+"""Measures how many packets a second one core builds and understands, without any I/O. It is compiled with the engine, so that its own loop
+costs little."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TURN = 40 * NS
 
 
 def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool | int | float]:
-    """Packets/s of a transfer between two engines in memory: built, checked (iCRC), placed and SACKed. ``foreign``: memories are reached by
-    system calls, as a program's are (agents.verbs.memory)."""
+    """Return packets/s of a transfer between two engines in memory: built, checked (iCRC), placed and SACKed. With ``foreign``, memories
+    are reached by system calls, as those of an RDMA program are."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
     options = {"congestion": "fixed", "window_bdp": 20.0}

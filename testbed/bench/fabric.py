@@ -1,4 +1,4 @@
-"""The engine through the emulated fabric, beside a bare sender on the same paths; and how long fabrics take to come and go."""
+"""Measures the engine through the emulated fabric, beside a bare sender on the same paths, and how long fabrics take to come and go."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from topologies.fabrics import usual_dilation
 from topologies.units import US
 
 BENCH, DILATION = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, delay_ps=20 * US), 100.0
-"""Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At the default delay a
-wake-up would be longer than a base RTT, and no window could be filled."""
+"""Rates are above what this path can carry, so that the processor is the limit. At the default delay a wake-up would be longer than a base
+RTT, and no window could be filled."""
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, float]:
-    """Returns data packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end, with ``posted`` WRITEs of ``size`` bytes under way
+    """Return data packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end. ``posted`` WRITEs of ``size`` bytes are under way
     from h0 to h1."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
@@ -68,8 +68,8 @@ def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 2
 
 
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, object]]:
-    """A ``bare`` sender and the ``engine``, under NSCC and with a fixed window, take turns on one fabric. Returns medians, their ratios,
-    every round."""
+    """Let a ``bare`` sender and the ``engine``, under NSCC and with a fixed window, take turns. Returns medians, their ratios, every
+    round."""
     measurements: list[dict[str, dict[str, float]]] = []
     with Cluster(BENCH, dilation=DILATION, controller=False) as cluster:
         for k in range(rounds):
@@ -91,8 +91,8 @@ def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[s
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, object]]:
-    """Measures seconds: ``up_s`` until every link of a fabric carries packets, ``agents_s`` from there until an agent of every host
-    answers, ``down_s`` until the kernel has removed all."""
+    """Measure seconds: ``up_s`` until every link carries packets, ``agents_s`` from there until every agent answers, ``down_s`` until the
+    kernel has removed all."""
     rows = []
     for n, name in enumerate(names):
         fabric, dilation = load_fabric(name), usual_dilation(name)

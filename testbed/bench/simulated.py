@@ -1,4 +1,4 @@
-"""Measures how fast the simulated world goes on one core: packet-hops, frames that took one link, per second of the machine's time."""
+"""Measures the simulated world on one core, in packet-hops (frames that took one link) per second of wall time."""
 
 from __future__ import annotations
 

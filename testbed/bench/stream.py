@@ -1,6 +1,6 @@
 """One end of a one-way stream of WRITEs, run in a host's namespace: ``python -m testbed.bench.stream CONFIG``.
 
-In JSON lines it writes its queue pair, reads the peer's, runs, and writes what it did. The sender stops by itself.
+In JSON lines it writes its queue pair, reads the peer's, runs, and writes what it did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""WRITEs of a program of RDMA verbs beside those of the engine alone, on the same paths: what library and agent cost on top."""
+"""Measures what library and agent cost a program of RDMA verbs, beside the engine alone on the same paths."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def program_stream(cluster: Cluster, program: Path, seconds: float, size: int, d
 
 
 def verbs_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, object]:
-    """Medians of ``rounds`` by the size of a WRITE, ``engine`` and ``verbs`` in turns on one fabric. ``on_top`` is what verbs take, us of
-    CPU time a WRITE from post to wire: all of the program, and of its agent what is more than the engine alone."""
+    """Return medians of ``rounds`` by the size of a WRITE. ``on_top`` is what verbs add, us of CPU time a WRITE: all of the program, and
+    what its agent takes beyond the engine alone."""
     found: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {name: [] for name in SHAPES}
     with (
         tempfile.TemporaryDirectory(dir=sandbox.RUN_DIR) as scratch,

@@ -1,1 +1,1 @@
-"""Scripts for any endpoint: frames to send to it, frames that must come back, and frames that must not. Manual: docs/how/conform.md."""
+"""Scripts that try any endpoint, frame by frame: docs/how/conform.md."""

@@ -1,4 +1,4 @@
-"""Reads cases: text files of steps. docs/how/conform.md has the language; this module knows nothing of packets."""
+"""Reads cases: text files of steps. docs/reference/conform.md has the language; this module knows nothing of packets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,38 @@ from pathlib import Path
 from testbed.errors import UserError, first_line
 
 SHIPPED = Path(__file__).with_name("cases")
-VERBS = ("peer", "send", "expect", "never", "wait", "post", "port", "completion", "memory", "auto", "clear")
+STEPS = {
+    "peer psn=N mpr=N": "first of all: what the judge says of itself",
+    "send KIND [NAME] KEY=VALUE...": "send a packet: write, ack, sack, nack, probe, request or response. NAME remembers it",
+    "expect KIND [NAME] KEY=VALUE... [within=RTTS]": (
+        "such a packet must come, by default within two base RTTs (on interfaces three); it is then used up"
+    ),
+    "never KIND KEY=VALUE... [for=RTTS]": "no such packet may come, nor have come and not been used up",
+    "wait RTTS": "let time pass",
+    "clear": "forget what has come",
+    "post write bytes=N [imm=N]": "the target's program posts a write",
+    "post recv": "the target's program posts a receive request",
+    "completion write|receive [status=WORD] [imm=N]": "its next finished request",
+    "completion none": "no request has finished",
+    "port PLANE up|down": "the target's port",
+    "memory AT LENGTH written|untouched": "what lies there",
+    "auto [drop=PSNS] [trim=PSNS] [mark=PSNS] [lose=PSNS] [silent=PLANES] [probes=N]": (
+        "from now on answer as a receiver; the first packets of these PSNs are lost, trimmed or marked, or all lost; N probes are answered"
+    ),
+}
+VERBS = tuple(dict.fromkeys(usage.split()[0] for usage in STEPS))
+KEYS = {
+    "send write": (
+        "k of of: the number of this packet in its message, and of all; start: PSN of the message's first; at: offset in memory; "
+        "last: bytes of the last packet; a: asks for a SACK"
+    ),
+    "send": (
+        "ev, plane, dscp, ecn; to=$NAME: which packet it answers; trim=1|2: as a switch leaves it (2: on the last hop); icrc=bad; "
+        "cut: bytes that are left; from_host; count"
+    ),
+    "sack": "cack, trigger, probe; has, lacks: PSNs that it says have arrived, or not",
+    "any packet": "rel: its PSN as counted here; plane, ev, payload, pad",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +95,7 @@ def read(file: Path) -> Iterator[Case]:
 
 
 def every(files: list[Path]) -> list[Case]:
-    """Reads the cases of some files, or of all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
+    """Raises :class:`UserError`, also for a name that occurs twice."""
     cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
     names = [case.name for case in cases]
     for name in names:

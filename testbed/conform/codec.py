@@ -1,4 +1,4 @@
-"""Builds and reads MRC frames by the tables of layouts.py, without the engine's code: the judge's own codec, for any field at will."""
+"""Builds and reads MRC frames by the tables of layouts.py, without the engine's code."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from dataclasses import dataclass
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, size
 
 INNER, UDP, BTH = 54, 94, 102
-"""Offsets behind Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
 ICRC = 4
 KINDS = {
     **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"), 0xD1: "ack", 0xD8: "request", 0xD9: "response", 0xDC: "sack",
     0xDD: "nack", 0xDE: "probe",
 }  # fmt: skip
-"""Opcode -> the word for its packet in a case."""
 OPCODES = {kind: opcode for opcode, kind in reversed(KINDS.items())}
 TRIMMED = (18, 20)
 
 
 def fields_of(opcode: int) -> Iterable[Bits]:
-    """An unknown opcode is laid out as a WRITE."""
+    """Return the fields of an opcode's headers; an unknown opcode is laid out as a WRITE."""
     for header in ("BTH", *AFTER_BTH.get(opcode, AFTER_BTH[0xCA])):
         yield from HEADERS[header]
 
 
 def icrc(frame: bytes) -> bytes:
-    """Computes it for a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
     masked = bytearray(frame[INNER:])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"
@@ -40,9 +37,8 @@ def icrc(frame: bytes) -> bytes:
 
 @dataclass
 class Frame:
-    """``outer`` and ``inner``: addresses, source and destination. ``values``: every field by its key, ``payload`` (bytes without padding),
-    ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether it is right) and ``lengths`` (whether those of both IPv6 headers
-    and UDP fit the frame). ``sets``: numbers that follow from several fields."""
+    """``outer`` and ``inner``: source and destination. ``values``: every field by its key, ``payload`` (without padding), ``reserved``
+    (fields that are not 0), ``icrc`` and ``lengths`` (whether they are right). ``sets``: numbers that follow from several fields."""
 
     kind: str
     name: str
@@ -53,8 +49,8 @@ class Frame:
 
 
 def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b"") -> bytes:
-    """``outer`` and ``inner``: source and destination address in a row. ``given`` may hold ``opcode``, ``ev``, ``dscp``, ``ecn``,
-    ``udp_port``, and any field by its key; the others are as usual."""
+    """``outer`` and ``inner``: source and destination in a row. ``given`` holds ``opcode``, ``ev``, ``dscp``, ``ecn``, ``udp_port``, or any
+    field."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):

@@ -1,6 +1,6 @@
 """Layouts on the wire, as data: every header's fields, and the values that have names. docs/why/protocol.md, section 4, is made from it.
 
-Nothing here comes from the engine, so that the judge does not share its mistakes; tests compare the two.
+Nothing here comes from the engine, so that the judge does not share its mistakes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plays a case: sends its frames, waits for those that must come, and looks for those that must not. Imports nothing of the engine.
+"""Plays a case: sends its frames, waits for those that must come, and refuses those that must not. Imports nothing of the engine.
 
 The judge is the target's peer. PSNs in a case count from the sender's first one, times are base RTTs.
 """
@@ -47,13 +47,13 @@ class Target(Protocol):
         """Bring the queue pair to RTS, with the judge's own ``host``, ``qpn``, ``psn``, ``mpr``."""
 
     def now(self) -> int:
-        """Return its clock, ps."""
+        """Return the target's clock, ps."""
 
     def send(self, plane: int, frame: bytes) -> None:
         """Let a frame arrive at its port."""
 
     def until(self, when: int) -> tuple[int, bytes] | None:
-        """Return (plane, frame) of the next frame that it sends; None if ``when`` comes first."""
+        """Return (plane, frame) of the next frame that the target sends; None if ``when`` comes first."""
 
     def order(self, op: str, **keys: Any) -> Any:
         """Order ``write``, ``recv``, ``port``, ``completions`` or ``memory``. Raises :class:`Unsupported`."""
@@ -126,7 +126,7 @@ class Play:
     # --- values ------------------------------------------------------------------------------------------------
 
     def value(self, text: str) -> int:
-        """Evaluates a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
+        """Evaluate a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
         if match := re.fullmatch(r"(\d+):(\d+)", text):
             return ev(int(match[1]), int(match[2]))
         total, sign = 0, 1
@@ -163,7 +163,7 @@ class Play:
                 return seen
 
     def _read(self, plane: int, raw: bytes) -> Frame:
-        """An error in any frame, whatever the case is about, fails the case. PSNs count from the first."""
+        """An error in any frame, whatever the case is about, fails the case."""
         try:
             frame = codec.parse(raw)
         except ValueError as error:

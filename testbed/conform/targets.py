@@ -1,4 +1,4 @@
-"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces."""
+"""The targets of cases: our engine, any object in virtual time, or an endpoint on interfaces."""
 
 from __future__ import annotations
 
@@ -21,12 +21,34 @@ from topologies.units import US
 ETH_P_ALL = 3
 ANSWER_S = 10.0
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
-"""Words for how a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
 
 
 Row = tuple[int, int, str, str, int | None, int]
 """A finished request: qpn, id, "write" or "receive", status, immediate, length."""
+METHODS = {
+    "register(memory)": "(va, rkey)",
+    "create_qp(peer)": "a dictionary of host, qpn, psn and mpr",
+    "connect_qp(now, qpn, remote)": "nothing; remote is such a dictionary of the judge's",
+    "post_recv(qpn, id)": "nothing",
+    "post_write(qpn, id, data, va, rkey, imm)": "nothing; imm may be None",
+    "receive(now, plane, frame)": "nothing",
+    "port_state(now, plane, up)": "nothing",
+    "transmit(now)": "(plane, frame) or None",
+    "deadline()": "when it wants to be asked again, or None",
+    "completions()": "rows of (qpn, id, kind, status, immediate or None, length); kind is write or receive",
+}
+"""Methods of an endpoint in Python -> what each returns. Times are ps."""
+ORDERS = {
+    '{"op": "create"}': "host, qpn, psn and mpr of a new queue pair; va, rkey and length of memory full of A5 that may be written",
+    '{"op": "connect", "host":, "qpn":, "psn":, "mpr":}': "null, once the queue pair is in RTS",
+    '{"op": "write", "id":, "bytes": [...], "va":, "rkey":, "imm":}': "null; imm may be missing",
+    '{"op": "recv", "id":}': "null",
+    '{"op": "port", "plane":, "up":}': "null",
+    '{"op": "completions"}': "a list of id, kind, status, imm and length, each once",
+    '{"op": "memory", "at":, "length":}': "the bytes as hexadecimal digits",
+}
+"""Orders to the command of --connect, a line of JSON each -> what it answers."""
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
@@ -123,8 +145,7 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair, and takes orders, lines of
-    JSON."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` takes the ORDERS."""
 
     way_rtts = 1.0
 
@@ -145,7 +166,7 @@ class Wire:
         answer: dict[str, int] = self._ask("create")
         missing = [key for key in ("host", "qpn", "psn", "mpr", "va", "rkey", "length") if not isinstance(answer.get(key), int)]
         if missing:
-            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/how/conform.md")
+            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/reference/conform.md")
         return answer
 
     def connect(self, remote: dict[str, int]) -> None:
@@ -180,7 +201,7 @@ class Wire:
             if not isinstance(answer, dict | list | str | None):
                 raise ValueError
         except (OSError, ValueError):
-            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/how/conform.md says what is asked") from None
+            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/reference/conform.md says what is asked") from None
         if isinstance(answer, dict) and "unsupported" in answer:
             raise Unsupported(str(answer["unsupported"])[:200])
         return answer
@@ -198,7 +219,7 @@ class Wire:
 
 
 def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
-    """``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    """Make a target. ``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")

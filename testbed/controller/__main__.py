@@ -1,8 +1,5 @@
-"""Launches the controller process: ``python -m testbed.controller --config FILE.json``.
-
-Prints ``ready PORT`` on stdout when all tables are programmed, verified, and the REST view answers. It dies with the thread that started it
-and ignores Ctrl-C, which is its owner's business. When something is wrong it writes one line to stderr (exit 2).
-"""
+"""Launches the controller process: ``python -m testbed.controller --config FILE.json``. It prints ``ready PORT`` when all tables are
+verified and the REST view answers, or one line to stderr (exit 2). It dies with the thread that started it, and ignores Ctrl-C."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ def main() -> int:
 
 
 def _southbound(config: Config, doors: Doors) -> Southbound:
-    """Imports no other southbound: Ryu's OpenFlow takes half a second."""
+    """Import one southbound alone: Ryu's OpenFlow takes half a second."""
     if doors.routes is None:
         from testbed.controller.southbound.openflow import OpenFlowSouthbound
 

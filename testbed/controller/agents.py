@@ -1,7 +1,7 @@
 """Sends lists to the agents over their control sockets, and never waits for an agent.
 
-Each message is the complete list, so only the latest matters. An agent gets the next message, with the latest list, once it has answered
-the last. So at most one message of a kind is under way per agent, which always fits its socket's buffer, and no timer is needed.
+Each message is the complete list, so only the latest matters. An agent gets the next message once it has answered the last. So each message
+fits its socket's buffer, and no timer is needed.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class AgentLinks:
 
 
 def _hang_up(agent: Agent) -> None:
-    """Shut the socket down without closing it: a thread that waits on it wakes, reads its end, and drops it."""
+    """Shut the socket down without closing it, so that a thread that waits on it wakes and drops it."""
     agent.lines.closed = True
     try:
         agent.lines.sock.shutdown(socket.SHUT_RDWR)

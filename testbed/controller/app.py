@@ -1,8 +1,4 @@
-"""The Ryu application: static tables out, link events in.
-
-One green thread (``main``) reads port reports and raises :class:`EventLinkDown` and :class:`EventLinkUp`. Ryu's event loop calls the
-handlers, which keep the failed-link map and report changes to the steering.
-"""
+"""The Ryu application: static tables out, link events in. One green thread (``main``) reads port reports and raises events."""
 
 from __future__ import annotations
 
@@ -59,7 +55,7 @@ class FabricController(RyuApp):
         self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
-        """Prints "ready" when the switches are programmed, and listens for ever. Raises UserError."""
+        """Print "ready" when the switches are programmed, and listen for ever. Raises UserError."""
         tables.program(self.southbound, self.tables)
         now = self.now()
         for port, up in self.southbound.port_states().items():

@@ -1,4 +1,4 @@
-"""A client of the controller's REST API. Knows nothing of Ryu."""
+"""A client of the controller's REST API, without Ryu."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ _PATH = msgspec.defstruct("Path", [
 PAGES: dict[str, Any] = {
     "links": list[_LINK], "paths": list[_PATH], "denylist": list[Denial], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
-"""First word of a page -> what readers use of it, which is checked."""
+"""First word of a page -> what readers use of it; the answer is checked against it."""
 
 
 class ControllerClient:
-    """A client of the controller at ``url``. Changes need ``token``, which `mrcbed fabric denylist token` prints. An answer must come whole
-    within the timeout. All methods raise :class:`UserError`: for the controller's errors, if nothing answers, or if something else than a
-    controller does."""
+    """A client of the controller at ``url``. Changes need ``token`` (`mrcbed fabric denylist token`). An answer must come whole within the
+    timeout. All methods raise :class:`UserError`."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
         self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout

@@ -1,4 +1,4 @@
-"""The controller's configuration from the process that starts it: one JSON file, checked here."""
+"""The controller's configuration: one JSON file from the process that starts it, checked here."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fabric: Fabric
     clock: Time
     ports: dict[str, Any]
-    """Switch port -> ifindex in the switches' namespace. Host ports are in other namespaces."""
+    """Switch port -> ifindex; host ports are in other namespaces."""
     netns: str
     maps: Path
     bridges: Path = Path()
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
     rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]
-    """0 takes a free port, which the ready line contains."""
+    """With 0 it takes a free port, which the ready line contains."""
     token: str
-    """Changes through REST need the token: only the owner may be able to read this file."""
+    """Changes through REST need the token: only the owner may read this file."""
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN:

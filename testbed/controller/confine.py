@@ -1,9 +1,8 @@
-"""Opens what the controller needs of the machine before Ryu is imported, and gives up the rest.
+"""Opens what the controller needs of the machine before Ryu is imported, and gives up the rest (docs/why/security.md).
 
-Ryu and its dependencies are old and read requests of any user of this machine (docs/why/security.md). So ``__main__`` opens the three
-things that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the
-process has its own network, mount, IPC and UTS namespaces, a read-only file system, and one capability: to read. After :func:`seal`, which
-comes before anything from outside is read, it has none. It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
+``__main__`` opens the three things that need root or the machine's network, as descriptors, then confines the process, and only then
+imports Ryu. After :func:`confine` the process has one capability: to read. After :func:`seal`, which comes before anything from outside is
+read, it has none. It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Doors(NamedTuple):
-    """Descriptors for REST and link events, and the switches' tables; the last two are -1 and None unless switches are eBPF."""
+    """Descriptors and the switches' tables; the last two are -1 and None unless switches are eBPF."""
 
     listener: int
     port: int
@@ -72,8 +71,8 @@ def listen(host: str, port: int) -> tuple[int, int]:
 def confine() -> None:
     """Confine this process until its end. Raises :class:`UserError` where the kernel refuses: then the controller must not go on.
 
-    Before :func:`seal` it keeps CAP_DAC_READ_SEARCH: Python's modules may lie in a home that is closed even to a user 0 without
-    capabilities (Debian 13 makes them so).
+    Before :func:`seal` it keeps CAP_DAC_READ_SEARCH: Debian 13 closes homes, where Python's modules may lie, even to a user 0 without
+    capabilities.
     """
     _check(_libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWNET), "namespaces of its own")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")

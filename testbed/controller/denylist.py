@@ -1,5 +1,5 @@
-"""The denylist: what endpoints must not use, and who denied it. An entry stays until the last party that denied it removes its denial, or
-an operator removes all."""
+"""The denylist: what endpoints must not use, and who denied it. An entry stays until all that denied it remove their denials, or an
+operator removes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topologies.denylist import check_entry
 
 OPERATOR, CLUSTERMAPPER, POLICY = "operator", "clustermapper", "policy"
 MAX_ENTRIES = 2000
-"""The list is one message to each agent, which must fit its socket's buffer; 2000 of the longest take 50 kB [ours]."""
+"""The list is one message to each agent, which must fit its socket's buffer; 2000 of the longest entries take 50 kB [ours]."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Denylist:
         return list(self._denials.values())
 
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
-        """Return the denial in force, and whether it is new. Raises :class:`topologies.FabricError`."""
+        """Return the denial in force, and whether it is new. Raises FabricError."""
         entry = check_entry(self._fabric, text)
         existing = self._denials.get((entry, by))
         if existing is not None:

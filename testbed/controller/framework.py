@@ -1,7 +1,6 @@
 """Finds the controller framework: Ryu, or os-ken, its maintained fork, where Ryu is not installed. Their modules have the same names.
 
-os-ken has no HTTP server, so we use neither's (ryu_base.py). ``MRCBED_CONTROLLER=os_ken`` chooses os-ken where both are installed, for
-tests.
+``MRCBED_CONTROLLER=os_ken`` chooses os-ken where both are installed, for tests.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ FRAMEWORKS = {"ryu": "RyuApp", "os_ken": "OSKenApp"}
 
 
 def chosen() -> str:
-    """Raises :class:`UserError` if neither is installed."""
+    """Return the framework's name. Raises :class:`UserError` if neither is installed."""
     asked = os.environ.get("MRCBED_CONTROLLER", "")
     if asked and asked not in FRAMEWORKS:
         raise UserError(f"MRCBED_CONTROLLER={asked}: it may be {' or '.join(FRAMEWORKS)}")

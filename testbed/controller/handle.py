@@ -67,7 +67,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """The controller sends the agents what ``policy`` says. Returns its answer; empty without a controller."""
+        """Return the controller's answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
@@ -112,7 +112,7 @@ class ControllerHandle:
     # --- the denylist --------------------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Returns whether the entry is new. Raises FabricError for an invalid entry, UserError if a living controller does not answer."""
+        """Return whether the entry is new. Raises FabricError, and UserError if a living controller does not answer."""
         if self.alive:
             new = bool(self._client.deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, self._now())
@@ -142,7 +142,7 @@ class ControllerHandle:
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """After the controller's death take over the entries that the agents have in force, whoever denied them."""
+        """Take over the entries that the agents have in force, whoever denied them, after the controller's death."""
         if self._process is None or not self._agents:
             return
         entries = list(self._agents[0].call("denied"))

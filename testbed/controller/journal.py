@@ -1,7 +1,4 @@
-"""The journal of events, in order, and readers that follow it.
-
-A reader that does not keep up loses entries and is told how many: it never delays anybody.
-"""
+"""The journal of events, in order, and readers that follow it. A reader that does not keep up loses entries and is told how many."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from typing import Any
 
 JOURNAL_LENGTH = 10_000
 READER_LENGTH = 1_000
-"""Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
+"""Entries that wait for a reader before it loses some [ours]; every link of the largest fabric failing at once makes 320."""
 MAX_READERS = 32
 OWNERS_READERS = 8
 KEEPALIVE_S = 15.0
-"""After this time a reader gets an empty line: only writing shows that it is gone [ours]."""
+"""Interval of empty lines to a reader: only writing shows that it is gone [ours]."""
 
 Entry = dict[str, Any]
 
@@ -32,7 +29,7 @@ class Journal:
         self._readers: list[Reader] = []
 
     def add(self, now: int, event: str, **fields: Any) -> None:
-        """No two entries have the same time, so that a reader can say where it stopped: a second one is entered a picosecond later."""
+        """Add an entry. Each has a time of its own, if need be a picosecond later, so that a reader can say where it stopped."""
         if self.entries and now <= self.entries[-1]["t_ps"]:
             now = self.entries[-1]["t_ps"] + 1
         entry = {"t_ps": now, "event": event, **fields}
@@ -44,7 +41,7 @@ class Journal:
         return [entry for entry in self.entries if entry["t_ps"] > t_ps]
 
     def follow(self, since: int | None, most: int = MAX_READERS) -> Reader:
-        """Add a reader of all entries after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
+        """Raises :class:`TooManyReaders` if there are ``most``."""
         if len(self._readers) >= most:
             raise TooManyReaders
         reader = Reader(self, [] if since is None else self.since(since))

@@ -1,7 +1,7 @@
 """Keeps the failed links, since when each is failed, and the journal of what happened.
 
-A link is failed while either of its ends is down or has no carrier. Ends that nobody reports on (host ports live in the hosts' namespaces)
-count as up: a cable pulled there takes the carrier of the switch's side away too.
+A link is failed while either of its ends is down or has no carrier. Host ports, on which nobody reports, count as up: a cable pulled there
+takes the carrier of the switch's side away too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LinkChange:
     up: bool
     port: str
     heard_ps: int
-    """When the kernel's message was read (netlink stamps none of its own)."""
+    """When the kernel's message was read: netlink stamps none of its own."""
 
 
 @dataclass(frozen=True)

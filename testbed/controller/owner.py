@@ -1,8 +1,8 @@
-"""The channel between the controller and its owner, the process that started it, over standard input and output.
+"""The channel between the controller and the process that started it, its owner, over standard input and output.
 
-The owner says where its agents listen and what the policy is: ``{"agents": {"h0": "/run/.../h0.sock", ...}, "policy": "hint"}``, no agents
-when they are about to stop. Each line is answered by one: ``agents 8 of 8`` once they have received their lists, or ``error ...``. The
-controller runs as root and opens these sockets, so their paths must not come from the REST API, which any user can reach.
+The owner says where its agents listen and what the policy is: ``{"agents": {"h0": "/run/.../h0.sock", ...}, "policy": "hint"}``, with no
+agents when they are about to stop. The answer is ``agents 8 of 8`` once they have their lists, or ``error ...``. As root opens these
+sockets, their paths must not come from the REST API, which any user can reach.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """REST: a request goes in, a status and a payload come out. No Ryu, no socket.
 
-Here are the pages that change something or that only the steering knows; :mod:`testbed.controller.views` has the others. Every local user
-may read. A change needs the token that the controller's owner holds; a web page may change nothing even with it.
+Every local user may read. A change needs the token that the controller's owner holds; a web page may change nothing even with it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ MAX_REASON = 200
 MAX_NAME = 80
 ASKERS = (OPERATOR, CLUSTERMAPPER)
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser then sends that name as
-``Host``. Any port is right: an SSH tunnel's near end has another one."""
+"""A page of another site reaches the loopback by giving its own name our address (DNS rebinding); the browser sends that name as ``Host``.
+Any port is right, as an SSH tunnel has its own."""
 HOW_TO_CHANGE = (
     "a change needs the fabric's token: use sudo mrcbed fabric denylist, or send the header 'Authorization: Bearer TOKEN' with the token "
     "that sudo mrcbed fabric denylist token prints"
@@ -36,7 +35,7 @@ HOW_TO_CHANGE = (
 
 
 class BadRequest(Exception):
-    """A request is wrong; the text says in one line what."""
+    """The text says in one line what is wrong."""
 
 
 @dataclass(frozen=True)

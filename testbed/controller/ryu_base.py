@@ -1,4 +1,4 @@
-"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py puts os-ken, its maintained fork, in Ryu's place.
+"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py may put os-ken in Ryu's place.
 
 Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name that eventlet
 dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none.
@@ -20,7 +20,7 @@ STREAM_BUFFER = 1 << 16
 
 
 def prepare() -> None:
-    """Patches the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
+    """Patch the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads

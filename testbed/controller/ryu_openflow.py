@@ -1,14 +1,13 @@
-"""Everything that touches Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
+"""Everything that touches Ryu's OpenFlow: uN tables as flows (docs/how/openvswitch.md), port events, counters.
 
-Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
-they live in another network namespace, and Ryu's own listener would take whoever comes, on every interface.
+We call the switches, at the UNIX socket that Open vSwitch opens for every bridge. Ryu's own listener would take whoever comes, on every
+interface.
 
     table 0   ipv6_dst = block:self::/48  ->  hop limit down by one, uSIDs 16 bits to the left, on to table 1
     table 1   ipv6_dst = block:next::/48  ->  out of the port
     misses    dropped, and counted by a flow of their own
 
-Shifting is one register move of the 80 bits behind the own uSID, whose source and target overlap, which Open vSwitch does right. The
-in_port is set to none on the way: OpenFlow sends nothing out of the port that it came by, but a path probe turns around at a T1.
+Shifting is one register move of the 80 bits behind the own uSID, whose source and target overlap, which Open vSwitch does right.
 """
 
 from __future__ import annotations
@@ -78,8 +77,6 @@ class _Handshake(OFPHandler):
 
 
 class _Ear(RyuApp):
-    """Passes switches' replies to the caller that asked, by transaction, and reports on ports to one queue."""
-
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012  (Ryu's own way)
 
     def __init__(self, now: Callable[[], int], *args: Any, **kwargs: Any) -> None:
@@ -106,7 +103,7 @@ class _Ear(RyuApp):
 
 
 class Bridges:
-    """OpenFlow sessions with all switches, from :meth:`connect` on. Methods raise UserError when a switch refuses or has hung up."""
+    """OpenFlow sessions with all switches. Methods raise UserError when a switch refuses or has hung up."""
 
     def __init__(self, sockets: Mapping[str, Path], now: Callable[[], int]) -> None:
         self._sockets, self._now = sockets, now
@@ -149,7 +146,7 @@ class Bridges:
         self.each(news)
 
     def each(self, work: Callable[[str], T]) -> dict[str, T]:
-        """Call ``work(switch)`` for all at once: an answer takes one round of Open vSwitch's single loop. Raises what any call raises."""
+        """An answer takes one round of Open vSwitch's single loop, so all are asked at once. Raises what any call raises."""
         results: dict[str, T] = {}
         failed: list[Exception] = []
 
@@ -172,7 +169,7 @@ class Bridges:
             datapath.close()
 
     def ports(self, switch: str) -> dict[str, tuple[int, bool]]:
-        """Port name -> (OpenFlow number, up with carrier), without the switch's own local port."""
+        """Return port name -> (OpenFlow number, up with carrier), without the switch's own local port."""
         descriptions = [p for msg in self._ask(switch, parser.OFPPortDescStatsRequest(self._datapaths[switch], 0)) for p in msg.body]
         return {p.name.decode(): (int(p.port_no), _up(p)) for p in descriptions if p.port_no <= ofp.OFPP_MAX}
 

@@ -1,11 +1,4 @@
-"""Decides what the controller does about events: it keeps the denylist, and sends the agents what the policy says.
-
-Endpoints recover alone, and help is what a scenario compares. So a run chooses a policy:
-
-- none: link events change nothing at the agents; people and Clustermapper write the denylist
-- hint: the agents hear, at every link event, the complete list of links that are down
-- denylist: a link that is down is a denylist entry, by "policy", until it is up again
-"""
+"""Keeps the denylist, and tells the agents of link events as the run's policy says (docs/why/controller.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +20,7 @@ class Steering:
         self.agents = AgentLinks(journal, clock)
         self.policy = POLICIES[0]
         self.after_push: Callable[[], None] = lambda: None
-        """Called after something was sent to agents; who sets it has ``agents.expire`` called in time."""
+        """Called after something was sent to agents: who sets it has ``agents.expire`` called in time."""
 
     def set_agents(self, sockets: Mapping[str, str], policy: str) -> list[Agent]:
         """An empty mapping stops the agents. Raises ValueError for an unknown policy."""
@@ -65,7 +58,6 @@ class Steering:
                 self._push("deny", self.denylist.entries, change.heard_ps)
 
     def deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
-        """Returns the denial, and whether it is new. Raises FabricError."""
         heard_ps = self._clock()
         denial, new = self._deny(text, reason, by)
         if new:

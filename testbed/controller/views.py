@@ -60,8 +60,6 @@ class Views:
         denied: Callable[[], list[str]] = list,
         counts: Callable[[], dict[str, Counts] | None] = lambda: None,
     ) -> None:
-        """``read`` gives the switches' tables now, ``denied`` the denylist's entries, ``counts`` the traffic of each route, where switches
-        count it."""
         self._counts = counts
         self._pages: dict[str, Callable[[], object]] = {
             "fabric": self.fabric, "switches": self.switches, "tables": self.tables, "links": self.links,

@@ -1,5 +1,4 @@
-"""Compiles fabric.bpf.c, in `make install` or when the object is older than its source. Must not need root: the object is loaded
-elsewhere."""
+"""Compiles fabric.bpf.c, in `make install` or when the object is older than its source. Must not need root."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for mo
 
 
 def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
-    """``udp_port`` is that of MRC and RoCE. Raises :class:`UserError` without clang or libbpf's headers."""
+    """Raises :class:`UserError` without clang or libbpf's headers."""
     clang = shutil.which("clang")
     if clang is None:
         raise UserError("clang is missing: install it with apt-get install clang libbpf-dev")

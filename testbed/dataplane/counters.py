@@ -1,7 +1,4 @@
-"""Reads the data plane's counters, works the gates, and checks that every packet is accounted for.
-
-Counters are read from memory: no system call, and a run is not slowed down.
-"""
+"""Reads the data plane's counters from memory, works the gates, and closes the books (docs/why/dataplane.md)."""
 
 from __future__ import annotations
 
@@ -45,7 +42,6 @@ class Traffic:
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """The pauses by PFC on this machine's clock, including one that lasts."""
 
     @property
     def waiting(self) -> Bytes:
@@ -53,11 +49,11 @@ class Traffic:
 
 
 class Counters:
-    """The maps of a loaded data plane as live memory. Port numbers are those of ``Fabric.ports``."""
+    """Port numbers are those of ``Fabric.ports``."""
 
     def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None, part: Part | None = None) -> None:
-        """``bridges`` gives the accounts of switches that forward in user space, ``part`` this machine's ports: the others' counters stay
-        zero, and have no rows."""
+        """``bridges`` gives the accounts of switches that forward in user space. ``part`` are this machine's ports: the others have no
+        rows."""
         self.fabric = fabric
         self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
@@ -84,8 +80,8 @@ class Counters:
         self._switch_down[number] = state
 
     def flush(self, port: int) -> None:
-        """Count what was admitted here and has not arrived by now as lost in the queue. Only for a port whose queue is known to be empty
-        and that admits nothing. The value is absolute, so that another call after a late arrival corrects it."""
+        """Count what was admitted here and has not arrived as lost in the queue. Only for a port whose queue is empty and that admits
+        nothing. The value is absolute, so that another call after a late arrival corrects it."""
         near, far, flushed = port * _STATS, self._far[port] * _STATS, port * _FLUSHED
         for word, (sent, arrived) in enumerate(_PAIRS):
             self._flushed[flushed + word] = (self._stats[near + sent] - self._stats[far + arrived]) & _MASK
@@ -104,7 +100,7 @@ class Counters:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
-        """Returns (bytes, packets) at a port or on its cable. Arrivals are read first, so it is never too small."""
+        """Return (bytes, packets) at a port or on its cable. Arrivals are read first, so it is never too small."""
         far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
         arrived = [self._stats[far + word] for _, word in _PAIRS]
         sent = [self._stats[near + word] for word, _ in _PAIRS]
@@ -125,7 +121,7 @@ class Counters:
         return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
 
     def loads(self) -> Loads:
-        """Arrivals are not read first: what waits may be too small by a frame or two."""
+        """Arrivals are not read first, so the backlog may be too small by a frame or two."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.int64)[: count * _STATS].reshape(count, _STATS)
         return port_loads(stats, self._far, [self.data_backlog(number) for number in range(count)])
@@ -136,8 +132,8 @@ class Counters:
         return pauses[:, _P["paused_ns"]] + np.where(since > 0, time.monotonic_ns() - since, 0.0)
 
     def pauses(self, port: int) -> Row:
-        """How often and how long a port's data class was paused, with a pause that lasts; and how long it took from what made the switch
-        ask until the port stood still, all together and at most; ns of this machine."""
+        """Return how often and how long a port's data class was paused, and its reaction in all and at most: from what made the switch ask
+        until the port stood still. All ns of this machine."""
         words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
         lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
         return {
@@ -146,7 +142,7 @@ class Counters:
         }  # fmt: skip
 
     def forget_longest(self) -> None:
-        """Looks for the longest pauses anew; only while nothing is sent."""
+        """Look for the longest pauses anew; only while nothing is sent."""
         for port in self.fabric.ports:
             for word in ("longest_ns", "longest_reaction_ns"):
                 self._pause[port.number * _PAUSE + _P[word]] = 0
@@ -155,8 +151,7 @@ class Counters:
         return all(self.backlog(port.number) == (0, 0) for port in self.part.ports)
 
     def rows(self) -> list[Row]:
-        """One row per port, cumulative since the fabric was built. Bytes are those of Ethernet frames without FCS. ``background_*``, if
-        any, is background traffic's part of the row (packets)."""
+        """Return one row per port, cumulative since the fabric was built. Bytes are those of Ethernet frames without FCS."""
         for port in self.part.ports:
             if self._gate[port.number]:
                 self.flush(port.number)
@@ -186,8 +181,7 @@ def far_ends(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Sequence[int] | Loads) -> Loads:
-    """Makes a row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: layout.STATS_WORDS by port;
-    ``far``: :func:`far_ends`."""
+    """``stats``: layout.STATS_WORDS by port; ``far``: :func:`far_ends`."""
     left = stats[:, _ARRIVED].sum(axis=1)[far]
     return np.column_stack((left, waiting, stats[:, _S["marked"]], stats[:, _S["trimmed"]], stats[:, _DROPS].sum(axis=1)))
 
@@ -195,8 +189,7 @@ def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Seq
 def port_row(
     link: Link, port: Port, peer: Port, s: Sequence[int], f: Sequence[int], backlog: tuple[int, int], bridge: tuple[int, int] = (0, 0)
 ) -> Row:
-    """``s``: layout.STATS_WORDS; ``f``: layout.FLUSHED_WORDS; ``backlog``: bytes and packets that wait or are on their way; ``bridge``: as
-    in :data:`Accounts`."""
+    """``s``: layout.STATS_WORDS; ``f``: layout.FLUSHED_WORDS; ``backlog``: bytes and packets; ``bridge``: as in :data:`Accounts`."""
     row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
     row |= {"plane": port.plane, "kind": link.kind}
     for name in ("admitted", "arrived"):
@@ -235,11 +228,11 @@ def mean_backlog(row: Row) -> int:
 
 
 def books(rows: Iterable[Row]) -> list[dict[str, str | int]]:
-    """Find the differences in the account of a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if there are none.
+    """Find the differences in the account of a *quiet* fabric, one on which nothing travels: [] if there are none.
 
-    Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes, nothing left on the way. Per switch: what arrived
-    = what was admitted on the way out + what was dropped by a cause that has a name. Each difference is {"where", "kind": "cable"|"switch",
-    "packets", "bytes"}; positive means missing.
+    Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes. Per switch: what arrived = what was admitted on
+    the way out + drops by a named cause. Each difference is {"where", "kind": "cable"|"switch", "packets", "bytes"}; positive means
+    missing.
     """
     by_port = {row["port"]: row for row in rows}
     differences: list[dict[str, str | int]] = []

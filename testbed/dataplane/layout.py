@@ -1,4 +1,4 @@
-"""Sizes and layouts shared by fabric.bpf.c and everything that reads its maps, mirrored by hand from the C structs."""
+"""Sizes and layouts of fabric.bpf.c and its maps, mirrored by hand from the C structs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
 MAX_PATH_FAULTS: Final = 65536
 MAX_HELD: Final = 65536
-"""The most pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
-"""All headers of a WRITE with immediate remain of a trimmed frame, as many bytes of any other [ours]."""
+"""Bytes left of a trimmed frame: all headers of a WRITE with immediate [ours]."""
 
 KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
 KIND_BRIDGE: Final = 3
 KIND_TAPPED: Final = 4
-"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one in user space."""
+"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge in the kernel, or one in user space."""
 HANDED_OVER: Final = 0x6D726300
 DATA: Final = 0
 HIGH: Final = 1
@@ -33,12 +32,9 @@ LAST_HOP_MARKS: Final = 8
 LOSSLESS: Final = 16
 FROM_SWITCH: Final = 32
 DELAYED: Final = 64
-"""Bits of a port's flags. The last three say: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its
-TUN."""
+"""Bits of a port's flags. The last three: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its TUN."""
 DELAY_TUN: Final = PORT_BASE - 1
-"""Interface index of a host's TUN where its kernel's packets wait."""
 TRUNK: Final = PORT_BASE - 2
-"""Interface index of the device that leads to a fabric's other machines."""
 TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
 HIGH_BURST: Final = 160 * NS
 LEAST_HIGH_BURST: Final = 1600

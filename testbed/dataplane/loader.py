@@ -1,7 +1,5 @@
-"""Loads the data plane's programs, pins them and describes a fabric to them.
-
-It runs inside the sandbox, whose private bpffs makes every pin vanish with the run. Must never pin outside /sys/fs/bpf/mrcbed.
-"""
+"""Loads the data plane's programs, pins them and describes a fabric to them. Must never pin outside /sys/fs/bpf/mrcbed, in the sandbox's
+own bpffs."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ PINS = Path("/sys/fs/bpf/mrcbed")
 INGRESS = PINS / "progs" / "fabric_ingress"
 EGRESS = PINS / "progs" / "fabric_egress"
 HIGH_CLASS_SHARE = 4
-"""The high class may queue this part of the buffer: 2 BDP by default, over a hundred SACKs [ours]."""
+"""The high class may queue this part of the buffer [ours]: by default 2 BDP, over a hundred SACKs."""
 MAX_BUFFER = 1 << 31
 _NEVER = (1 << 32) - 1
 
@@ -48,9 +46,8 @@ def unload() -> None:
 
 
 def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH, delayed: bool = False) -> None:
-    """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is for random marking,
-    ``switch_kind`` is layout.KIND_*, ``delayed``: each host has its TUN (kernel_paths.py). Call it again on a running fabric to change
-    thresholds or the seed. Raises :class:`UserError` on a fabric that is too large for the programs."""
+    """``seed`` (32 bits) is for random marking, ``switch_kind`` is layout.KIND_*, ``delayed``: each host has its TUN. Another call on a
+    running fabric changes thresholds or the seed. Raises :class:`UserError` on a fabric that is too large for the programs."""
     if len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
         raise UserError(
             f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
@@ -101,7 +98,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
 
 
 def end_delay(fabric: Fabric, host: int) -> None:
-    """A host's frames go to its kernel at once: the agent that held them is gone, and the kernel must be able to say so."""
+    """Let a host's frames go to its kernel at once. The agent that held them is gone, and the kernel must be able to say so."""
     config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         if port.node == fabric.hosts[host]:

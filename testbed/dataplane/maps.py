@@ -86,8 +86,8 @@ class BpfMap:
             previous = ctypes.create_string_buffer(current, len(current))
 
     def memory(self) -> memoryview:
-        """Live, writable memory of an array map made with BPF_F_MMAPABLE: entry i starts at i * value_size rounded up to 8. Aligned 8-byte
-        loads and stores are atomic; entries as a whole are not. The mapping outlives :meth:`close`."""
+        """Return live, writable memory of an array map made with BPF_F_MMAPABLE: entry i starts at i * value_size rounded up to 8. Aligned
+        8-byte loads and stores are atomic, entries as a whole are not. The mapping outlives :meth:`close`."""
         stride = (self.value_size + 7) // 8 * 8
         pages = -(-stride * self.max_entries // mmap.PAGESIZE)
         mapped = mmap.mmap(self.fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -103,7 +103,7 @@ class BpfMap:
 
 
 def live_words(path: Path) -> memoryview:
-    """Returns a pinned array map of u64 as live memory. Raises OSError."""
+    """Return a pinned array map of u64 as live memory. Raises OSError."""
     bpf_map = BpfMap(path)
     try:
         return bpf_map.memory().cast("Q")

@@ -1,4 +1,4 @@
-"""The data plane's part of the trunk between machines that carry one fabric together: which ports lie where, and what it carried."""
+"""The trunk between machines that carry one fabric together."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class TrunkCounters:
 
 
 def lost(machines: Iterable[Mapping[int, Sequence[int]]]) -> dict[int, int]:
-    """Counts lost packets by egress port, from what every machine counted; ports without loss have no entry. A frame on its way counts as
-    lost: ask once the fabric is quiet, and read the receivers' counters first."""
+    """Count lost packets by egress port, where there are any. A frame on its way counts as lost: ask once the fabric is quiet, and read the
+    receivers' counters first."""
     sent, received = layout.TRUNK_WORDS.index("sent_packets"), layout.TRUNK_WORDS.index("received_packets")
     missing: dict[int, int] = {}
     for carried in machines:

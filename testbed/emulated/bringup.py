@@ -1,4 +1,4 @@
-"""Makes the command batches that create a fabric's interfaces, queues and routes: text in, one process per namespace and tool.
+"""Makes the command batches that create a fabric's interfaces, queues and routes.
 
 In batches, 320 veth pairs with queues and filters come up in well under a second; one process per command took minutes.
 """
@@ -23,14 +23,11 @@ from topologies.paths import path_evs
 from topologies.units import BYTE, NS
 
 MTU_ROOM = 64
-"""Bytes of a link's MTU beyond a full data packet, for immediates and other transports' headers [ours]."""
+"""Bytes of a link's MTU beyond a full data packet [ours]."""
 BURST_S = 0.0005
 BURST = 25 * NS
-"""The time that a port may catch up after a late timer [ours; docs/why/fidelity.md].
-
-HTB cannot tell a late timer from having had nothing to send, so ports that often pause exceed their rate by that much. With a shorter time,
-late timers cost full ports so much that queues grow and mark. It is wall time, or network time where that is more.
-"""
+"""The time that a port may catch up after a late timer [ours; docs/why/fidelity.md]: HTB cannot tell that from having had nothing to send.
+With a shorter time, late timers make full ports' queues grow and mark. It is wall time, or network time where that is more."""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 DATA_CLASS = 0x10002
@@ -41,7 +38,6 @@ NO_MEMORY_S = 10.0
 """Seconds for which a batch retries lines that found the kernel out of memory [ours]."""
 NO_MEMORY_PAUSE_S = 0.02
 TX_QUEUE = 10_000
-"""The queue is never full: the counted backlog drops long before."""
 
 
 def link_mtu(fabric: Fabric) -> int:
@@ -102,8 +98,8 @@ def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, in
 
 
 def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
-    """Under PFC the queue is a token bucket, which stands still while its rate is next to nothing, and a class whose queue refuses every
-    frame. A refused frame makes the kernel look at the other classes (netlink.PauseSocket)."""
+    """Make a data class's queue. Under PFC it is a token bucket, whose rate a pause takes down to next to nothing, and a class that refuses
+    every frame: a refused frame makes the kernel look at the other classes (netlink.PauseSocket)."""
     parent = f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}:"
     if not fabric.pfc:
         return [f"{parent} bfifo limit {fabric.buffer_bytes + 65536}"]
@@ -115,7 +111,7 @@ def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
 
 
 def spread(fabric: Fabric, src: int, dst: int) -> int:
-    """Choose the EV of the kernel's one path. Pairs are spread over planes, then uplinks; both directions take one path."""
+    """Pairs are spread over planes, then uplinks; both directions take one path."""
     evs = path_evs(fabric, src, dst)
     low, high = sorted((src, dst))
     plane = (low + high) % fabric.planes
@@ -173,7 +169,7 @@ def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:
     """Run `ip -batch` or `tc -batch` in the namespace at a path. Raises :class:`UserError` with the first line it refused.
 
     A line that finds the kernel out of memory is tried again, with those after it. Every SRv6 route takes memory of each core from a
-    reserve, which the kernel refills in the background: thousands of routes at once empty it while the cores are busy.
+    reserve that the kernel refills in the background; thousands of routes at once empty it.
     """
     if not lines:
         return

@@ -1,7 +1,5 @@
-"""Keeps pcaps of chosen links: one tcpdump per link, on the switch's end, both directions, in one file.
-
-A capture must be complete or say that it is not: buffers are large, and the kernel's count of drops is kept.
-"""
+"""Keeps pcaps of chosen links: one tcpdump per link, on the switch's end, both directions in one file. A capture must be complete or say
+that it is not."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ START_S = 5.0
 
 class Capture:
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """Returns when frames are captured, or raises :class:`UserError`. ``come_twice``: frames come in twice (packet_sockets.py), and the
+        """Returns when frames are captured, or raises :class:`UserError`. With ``come_twice`` frames come in twice (packet_sockets.py); the
         file has them once."""
         cable = fabric.link(link)
         port = cable.b  # the upper end is a switch's, on every cable

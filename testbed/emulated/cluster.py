@@ -52,18 +52,17 @@ from topologies.parts import whole
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Points where MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
-"""More hosts would take minutes to come up: each needs processes, and each pair a route [ours]."""
+"""More hosts would take minutes to come up [ours]."""
 MOST_DESCRIPTORS = 900
-"""Descriptors of a process of several agents (five, and one per NIC port of each): select takes numbers below 1,024."""
+"""Descriptors of a process of several agents: select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
 PAUSER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
 KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
-"""Seconds after a death until the main thread is interrupted if it has not noticed, and until everything is ended without it."""
+"""Seconds after a death until the main thread is interrupted, and until everything is ended without it."""
 LAST_WORDS_S = GRACE_S + KILL_S + 1.0
-"""Seconds for a main thread that has noticed a death: users' programs end by themselves first."""
 DRAIN_S = 0.05
 ROOT = Path(__file__).resolve().parents[2]
 _AGENT = "the agent of "
@@ -74,12 +73,9 @@ class InjectedCrash(RuntimeError):
 
 
 class Cluster(Started, TakesFaults):
-    """A cluster on this machine. ``dilation`` is that of :class:`agents.clock.WallClock`. ``progress(stage, share)`` reports how far
-    bring-up has come.
-
-    With ``controller`` False the switches' tables are written without Ryu. With ``trunk`` the cluster is this machine's part of a fabric,
-    and :attr:`agents` has that part's alone, in the order of ``part.hosts``.
-    """
+    """A cluster on this machine, or this machine's part of one with ``trunk``: :attr:`agents` then has that part's alone, in the order of
+    ``part.hosts``. ``dilation`` is that of :class:`agents.clock.WallClock`. ``progress(stage, share)`` reports how far bring-up has come.
+    Without ``controller`` the switches' tables are written without Ryu."""
 
     name = EMULATED
 
@@ -297,7 +293,6 @@ class Cluster(Started, TakesFaults):
 
     @property
     def controller_lost(self) -> bool:
-        """Whether a controller came up and is gone. Traffic does not need it."""
         return self._controller is not None and self._controller.poll() is not None
 
     @property
@@ -431,7 +426,6 @@ class Cluster(Started, TakesFaults):
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:
-        """Make a flow of iperf3, not yet prepared. The caller ends it."""
 
         def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
             process: subprocess.Popen[bytes] = self.net[host].popen(command, env=environment(), **keys)
@@ -445,7 +439,6 @@ class Cluster(Started, TakesFaults):
             self.net.managed = True
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
-        """Start a program on hosts, in rank order; the caller ends it. Raises :class:`UserError`."""
         return EmulatedPrograms(self, program, hosts)
 
     # --- faults and counters ---------------------------------------------------------------------------------------
@@ -475,7 +468,6 @@ class Cluster(Started, TakesFaults):
         ]  # fmt: skip
 
     def backlog(self, port: str) -> int:
-        """Bytes of the data class that wait at a port. Raises KeyError."""
         return self.net.counters.data_backlog(self._port_numbers[port])
 
     def loads(self) -> Loads:
@@ -491,7 +483,7 @@ class Cluster(Started, TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Name -> pid of the processes that work during a run; agents have the name of their (first) host."""
+        """Return name -> pid of the processes that work during a run; an agents' process has the name of its first host."""
         pids = {name: process.pid for name, process in zip(self.part.host_names[:: self._share], list(self._agents), strict=False)}
         pids |= {"pauser": self._pauser.pid} if self._pauser is not None else {}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
@@ -508,11 +500,11 @@ class Cluster(Started, TakesFaults):
 
     @property
     def death(self) -> str:
-        """Which of its processes died, and how; empty while all live."""
+        """Return which process died, and how; empty while all live."""
         return self._died
 
     def run_watch(self, interval: int) -> None:
-        """Do nothing: the runner itself watches this machine."""
+        """Return None: the runner itself watches this machine."""
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -562,7 +554,7 @@ class Cluster(Started, TakesFaults):
                 return
 
     def _let_kernels_answer(self) -> None:
-        """Kernels whose agent has died refuse what peers send to its connections, so that the peers learn of the loss."""
+        """Let kernels whose agent has died refuse what peers send to its connections, so that the peers learn of the loss."""
         for host, process in enumerate(list(self._agents) if self._kernel_paths is not None else ()):
             if process.poll() is not None:
                 loader.end_delay(self.fabric, host)
@@ -587,7 +579,6 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _host_processes(config: Path) -> dict[str, int]:
-    """Read name -> id, all children of this process. Raises UserError."""
     command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
     complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
     try:
@@ -610,8 +601,7 @@ def _host_processes(config: Path) -> dict[str, int]:
 
 
 def environment() -> dict[str, str]:
-    """Our environment, with the run's mark. The project is importable anywhere. NumPy starts no threads: an agent only adds and compares
-    with it."""
+    """Our environment, with the run's mark and the project's import path. NumPy starts no threads: an agent only adds and compares."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 

@@ -1,8 +1,5 @@
-"""The emulated fabric: a Mininet network built in batches from a topologies.Fabric, inside the sandbox only.
-
-Nothing appears in the machine's own network namespace, and no sysctl of the machine changes. The fabric disappears with its last process
-and descriptor.
-"""
+"""Builds the emulated fabric: a Mininet network in batches, inside the sandbox only. Nothing appears in the machine's own network
+namespace, and no sysctl of the machine changes."""
 
 from __future__ import annotations
 
@@ -42,12 +39,8 @@ STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues
 
 
 class FabricNet(Mininet):
-    """A fabric that ``start`` builds and ``stop`` removes. ``step`` gets the name of each stage of bring-up (:data:`STEPS`) before it
-    begins.
-
-    Later it has ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces`` (node -> descriptor; all
-    switches under ""). Raises :class:`UserError` on what the machine lacks.
-    """
+    """``step`` gets the name of each stage of bring-up (:data:`STEPS`) before it begins. ``switch_namespace`` is a path for nsenter and
+    setns; ``namespaces`` has a descriptor for each node, "" for all switches. Raises :class:`UserError` on what the machine lacks."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, step: Step, switch: str, trunk: Trunk | None) -> None:
         if not sandbox.inside():
@@ -161,7 +154,6 @@ class FabricNet(Mininet):
 
     @property
     def come_twice(self) -> bool:
-        """Packet sockets on switch ports hear a frame that comes in a second time (packet_sockets.py)."""
         return self.switch_kind == layout.KIND_TAPPED
 
     def program(self) -> None:

@@ -1,11 +1,11 @@
-"""A Unix socket that takes faults from the program under test: one line per order, in the words of the prompt, and one line of answer.
+"""A Unix socket that takes faults from the program under test (docs/how/faults.md): a line per order, and a line of answer.
 
 - inject KIND ON [KEY=VALUE...]: ok NUMBER, or ok alone for a kind that cannot be taken back
 - heal [NUMBER...]: ok; without a number all of this connection's
 - anything that is wrong: error TEXT
 
-A connection's faults are taken back when it closes, and it can take back no others. The socket belongs to the program's user, mode 0600, in
-a folder that only the run's processes see. Its user can break this run's fabric, and nothing beyond it.
+A connection's faults are taken back when it closes. The socket is mode 0600 and belongs to the program's user, who can break this run's
+fabric and nothing beyond it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class FaultSocket:
         self._heal(client, client.numbers)
 
     def _read(self, client: _Client) -> None:
-        """A client that sends no lines, or does not read answers, is dropped."""
+        """Read orders. A client that sends no lines, or does not read answers, is dropped."""
         try:
             data = client.sock.recv(LINE)
             *lines, client.incoming = (client.incoming + data).split(b"\n")

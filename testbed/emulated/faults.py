@@ -1,9 +1,8 @@
 """Takes links and switches of a running fabric down and up, and notices when they change otherwise.
 
-A fault acts on the switch's end of a cable: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed
-in both directions, interface down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at
-both ends, flushed again, gate opened. So the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a
-node.
+A fault acts on the switch's end of a cable, as a pulled cable does (docs/why/dataplane.md). Down: gate closed in both directions, interface
+down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed again, gate
+opened. So the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class Faults(Holders):
         self._up[link.name] = False
 
     def _raise(self, link: Link) -> None:
-        """Open the gates once both ends can send: the kernel brings a queue back a moment after the carrier."""
+        """Open the gates once both ends can send: a queue comes back a moment after the carrier."""
         if not self._wait_for(link, up=True):
             return  # its other end was taken down by hand: the monitor hears when that changes
         self._flush(link)

@@ -1,7 +1,4 @@
-"""Carries faults out on a living cluster. Must never touch anything but the cluster's own fabric and processes.
-
-A thread of its own does what is due later, such as the next change of a flap.
-"""
+"""Carries faults out on a living cluster, and on nothing else. A thread of its own does what is due later."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class Injector(Injections):
         self._thread.start()
 
     def close(self) -> None:
-        """Stopped processes go on, so that they can end. What programs have injected is taken back, the rest goes with the fabric."""
+        """Let stopped processes go on, so that they can end."""
         for fault_socket in self._sockets.values():
             fault_socket.close()
         with self._wake:
@@ -87,7 +84,7 @@ class Injector(Injections):
         return str(self._sockets[user].path)
 
     def verbs(self, host: int, number: int, rule: Mapping[str, object] | None) -> int:
-        """Ask over a new connection: whoever steers the agent may be waiting on theirs, in another thread."""
+        """Ask over a new connection: another thread may be waiting for an answer on the agent's own."""
         path, process = self.socket_of(host), self.process_of(host)
         try:
             if self._closed or not path or (process is not None and process.poll() is not None):

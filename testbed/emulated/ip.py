@@ -1,4 +1,4 @@
-"""Makes ``mrc0`` on every host: an interface whose packets travel over the agents' transport (agents/ip.py carries them)."""
+"""Makes ``mrc0`` on every host: an interface whose packets travel over the agents' transport."""
 
 from __future__ import annotations
 

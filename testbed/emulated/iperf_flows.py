@@ -1,7 +1,4 @@
-"""Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
-
-It owns two processes, two addresses and two routes, and removes exactly these again.
-"""
+"""Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, with addresses and routes of its own."""
 
 from __future__ import annotations
 
@@ -145,7 +142,6 @@ class Iperf:
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Processes write their reports and end, or are killed. Idempotent."""
         self.ask()
         until = (self._end_requested_at or 0.0) + patient(ANSWER_S)
         if self._client is not None:

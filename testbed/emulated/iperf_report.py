@@ -1,4 +1,4 @@
-"""Reads the JSON that iperf3 left at the two ends of a flow: ``<stem>.json`` is the client's, ``<stem>-server.json`` the server's.
+"""Reads what iperf3 left at the two ends of a flow: ``<stem>.json`` is the client's, ``<stem>-server.json`` the server's.
 
 Only the server knows for sure what arrived: a client that is told to end early never hears of it.
 """
@@ -36,9 +36,9 @@ def complaint(stem: Path, cut: bool) -> str:
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:
-    """Returns ``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms``
-    (UDP), ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of
-    sent bytes that did not arrive: iperf3's own count omits what is missing at the end."""
+    """Return ``sent_bps``, ``received_bps`` (payload, network time), ``lost_percent`` and ``jitter_ms`` (UDP), ``retransmits`` (TCP),
+    ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of sent bytes that did not arrive:
+    iperf3's own count omits what is missing at the end."""
     reports = [read_json(Path(f"{stem}{ending}.json")) for ending in ("", "-server")]
     client, server = (report.get("end", {}) for report in reports)
     sent, received = client.get("sum_sent", {}), server.get("sum_received", {})

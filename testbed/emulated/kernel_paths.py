@@ -1,18 +1,12 @@
-"""The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
+"""The kernel's own routing in the hosts while a kernel transport runs (docs/why/tcp.md): flows spread over all paths for TCP, an address
+per plane for MPTCP.
 
-Without such agents, programs run by hand (ping, iperf3) use one path per pair of hosts.
+**TCP.** A route to each peer has one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1). The kernel maps
+the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the flows that were on it
+move: resilient ECMP. The order is uplink by uplink, and within that plane by plane: a lost plane's shares then go to as many others.
 
-**TCP.** A route to each peer has one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
-protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the
-flows that were on it move: resilient ECMP, as the `roce` baseline has it. The order is uplink by uplink, and within that plane by plane: a
-lost plane's shares then go to as many others.
-
-**MPTCP.** Each plane has an address, with a route of the same kind over that plane's uplinks. A host signals its addresses; whoever
-connected to it opens one subflow to each, from its own address on that plane. The same attempt in the other direction meets a port that
-nobody listens on, so there is exactly one subflow per plane.
-
-**Delay.** The data plane hands what reaches a host to a TUN in place of its sockets. The agent holds it for the delay that the cables lack,
-and gives it back (agents/kernel/delay.py). Where the machine has no TUN, packets arrive at once.
+**MPTCP.** Each plane has an address, with a route of the same kind. Whoever connects opens one subflow to each; the same attempt in the
+other direction meets a port that nobody listens on.
 """
 
 from __future__ import annotations
@@ -37,21 +31,18 @@ SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 6291456",
     "net/ipv4/tcp_wmem": "4096 16384 4194304",
 }
-"""Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults: a new namespace inherits what somebody
-set on this machine."""
+"""Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults: a namespace inherits the machine's."""
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
-"""A receiver's buffer holds whatever a sender may have under way, headers included [ours]. Otherwise data that wait for what a dead plane
-took fill it. The kernel (seen on 6.18) then no longer moves what is sent again from its subflow, and the connection stands still for
-ever."""
+"""A receiver's buffer holds whatever a sender may have under way, headers included [ours]. Otherwise data that wait for a dead plane's
+bytes fill it, and the connection stands still for ever (docs/why/tcp.md; seen on 6.18)."""
 RTO_MIN = 16 * US
-"""The kernel's smallest RTO of 200 ms at a dilation of 12,500. Set by route, so that it is the same at every dilation [ours]."""
+"""The kernel's smallest RTO of 200 ms at a dilation of 12,500, by route and the same at every dilation [ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
 """Sets the hash's key, in Linux 6.10 or later. Older kernels draw it at boot, so no run can be repeated path by path."""
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """Returns (EV, weight) of the living paths in the order of the next hops; of all if none lives, so that frames are lost in the
-    fault."""
+    """Return (EV, weight) of the living paths in the order of the next hops; of all if none lives, so that frames are lost in the fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
@@ -77,9 +68,9 @@ def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) ->
 def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane: int, congestion: str, clock: WallClock) -> str:
     """Make a `route replace` line over (EV, weight); ``plane`` -1 is between the hosts' own addresses.
 
-    Congestion control by route needs no privilege of the sender, and holds for accepted connections too. The MTU repeats the link's. A
+    Congestion control by route needs no privilege of the sender, and holds for accepted connections too. The MTU repeats the link's: a
     connection whose route was replaced asks the old route's interface once more, by then the kernel's black hole with an MTU of 68. Without
-    the MTU here, thousands of segments of 8 bytes go out after a re-route (seen on 6.18).
+    an MTU here, thousands of segments of 8 bytes go out (seen on 6.18).
     """
     address = addressing.inner_address if plane < 0 else lambda host: addressing.plane_address(plane, host)
     hops = []

@@ -1,7 +1,4 @@
-"""Cables of an emulated fabric, as Mininet links and interfaces.
-
-bringup.py creates the veth pairs in one batch, so creating one of these objects touches nothing.
-"""
+"""Cables of an emulated fabric, as Mininet links and interfaces. They touch nothing: bringup.py creates the veth pairs in one batch."""
 
 from __future__ import annotations
 

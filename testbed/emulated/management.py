@@ -1,7 +1,5 @@
-"""The management network: ``eth0`` in every host, all on one bridge in the switches' namespace, apart from the fabric.
-
-It carries IPv4 alone and has no rate and no fault. Nothing is routed between it and the fabric.
-"""
+"""The management network: ``eth0`` in every host, all on one bridge in the switches' namespace. It carries IPv4 alone, without rate or
+fault, apart from the fabric."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ def bridge_lines() -> list[str]:
 
 
 def cable_lines(pids: dict[str, int]) -> list[str]:
-    """Run them in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel numbers the interfaces from the lowest
-    on, far below the fabric's ports (testbed/dataplane/layout.py)."""
+    """Make lines to run in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel numbers the interfaces from
+    the lowest on, far below the fabric's ports."""
     lines = []
     for host, pid in pids.items():
         lines += [

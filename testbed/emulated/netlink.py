@@ -22,7 +22,6 @@ _DORMANT: Final = struct.pack("=HHB3x", 5, 16, 5)
 """IFLA_OPERSTATE with IF_OPER_DORMANT, the only state by which a process may replace OPER_UP (net/core/rtnetlink.c)."""
 
 GOES_ON: Final = 4_000_000_000
-"""Bytes/s of a data class that is not paused: far above every port's rate."""
 OPEN_BURST: Final = 1 << 20
 ETH_P_PAUSE: Final = 0x8808
 _NUDGE: Final = bytes(12) + ETH_P_PAUSE.to_bytes(2, "big") + bytes(46)
@@ -34,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def in_namespace(fd: int, work: Callable[[], T]) -> T:
-    """Run ``work`` on a thread of its own in the namespace; sockets it opens stay there. Raises what ``work`` raises."""
+    """Run ``work`` on a thread of its own; sockets it opens stay in the namespace. Raises what ``work`` raises."""
 
     def enter() -> T:
         if _libc.setns(fd, _CLONE_NEWNET):
@@ -110,8 +109,8 @@ class LinkSocket:
     def set_up(self, ifindex: int, up: bool) -> None:
         """Do `ip link set ... up` or `down`; returns when the kernel has done it.
 
-        Down takes back the operational state too. The kernel does that later, with the carrier's event: an interface that is up again
-        before would still be OPER_UP while its queue is off, and swallow frames uncounted (seen on Linux 6.1).
+        Down takes back the operational state too. The kernel does that later, and an interface that is up again before would still be
+        OPER_UP while its queue is off, and swallow frames uncounted (seen on Linux 6.1).
         """
         body = rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP) + (b"" if up else _DORMANT)
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
@@ -152,7 +151,7 @@ class QueueSocket:
 
 
 class PauseSocket:
-    """Pauses the data class of ports of one namespace (PFC). For one thread. ``frame``: bytes of the longest frame."""
+    """Pauses the data class of ports of one namespace (PFC), on one thread. ``frame``: bytes of the longest frame."""
 
     def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -164,12 +163,12 @@ class PauseSocket:
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Stops the data class; returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that
+        """Stop the data class; returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that
         could not hold a frame would drop what comes. Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
-        """Lets the data class go on. After the change alone the kernel would look at the queue within a second. A frame that the port's
+        """Let the data class go on. After the change alone the kernel would look at the queue within a second; a frame that the port's
         queues refuse makes it look at once. Raises OSError."""
         self._change(ifindex, GOES_ON, OPEN_BURST)
         try:
@@ -213,7 +212,7 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """Returns None if changes were lost and the caller must read the state of all interfaces."""
+        """Return None if changes were lost: the caller must then read all interfaces."""
         states: list[LinkState] = []
         while True:
             try:
@@ -234,8 +233,7 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off what puts frames on a veth that no wire could carry: unfilled checksums, giant and merged frames. Raises OSError naming the
-    interface."""
+    """Turn off what puts frames on a veth that no wire could carry. Raises OSError naming the interface."""
 
     def work() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

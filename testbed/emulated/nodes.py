@@ -1,7 +1,7 @@
-"""Hosts and switches of an emulated fabric, as Mininet nodes. bringup.py configures them in batches.
+"""Hosts and switches of an emulated fabric, as Mininet nodes.
 
 A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that all switches share, so it
-has no shell: a command given to it runs there once.
+has no shell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.errors import UserError
 class FabricHost(Host):
     @classmethod
     def setup(cls) -> None:
-        """Check nothing: Mininet would look for ifconfig here, and fabric.py checks mnexec with a better message."""
+        """Check nothing: fabric.py checks mnexec, and Mininet would look for ifconfig."""
 
     def __init__(self, name: str, address: str = "", number: int = 0, **params: Any) -> None:
         self.address = address
@@ -35,8 +35,7 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Only the shell keeps its end of the terminal. If we held it too, nobody would hear of the shell's death, and waiting for its
-        prompt would never end."""
+        """Only the shell keeps its end of the terminal. If we held it too, we would never hear of the shell's death."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)

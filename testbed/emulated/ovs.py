@@ -1,12 +1,9 @@
-"""Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that contains the switches' ports.
+"""Runs Open vSwitch as the switches (docs/how/openvswitch.md): a private instance, one bridge per switch, in the namespace of the switches'
+ports.
 
-Database, sockets and logs lie in the run's own tmpfs, and both daemons are our children inside the run's PID namespace. The kernel forwards
-where its module is loaded; we never load it, which would change the machine. Otherwise ovs-vswitchd forwards, in one thread and through
-packet sockets. The controller writes the tables; :meth:`OpenVSwitch.program` stands in where there is none.
-
-Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. Packet sockets hear a frame before the ingress
-program does. In user space that program therefore counts and judges it first, marks it as handed over and lets it come in again; the
-daemon's sockets take only marked frames.
+Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. In user space Open vSwitch forwards through
+packet sockets, which hear a frame before the ingress program does. That program therefore counts and judges the frame first, marks it as
+handed over and lets it come in again; the daemon's sockets take only marked frames.
 """
 
 from __future__ import annotations
@@ -40,12 +37,11 @@ START_S = 5.0
 BRIDGES_S = 60.0
 """The kernel makes every packet socket of a bridge wait for a grace period: `wide` with its 144 switches takes 5 to 20 s."""
 BUFFER = 1 << 28
-"""Bytes of each of the daemon's packet sockets, doubled by the kernel [ours]. All that a fabric can hold must fit into the one that sends
-for every port, or one full port starves the rest. A daemon that lags shall delay frames rather than lose them: a loss would read as a dead
-path."""
+"""Bytes of each of the daemon's packet sockets, doubled by the kernel [ours]. The one that sends for every port must hold all that a fabric
+can, or one full port starves the rest. A lagging daemon shall delay frames rather than lose them: a loss would read as a dead path."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
-"""ovs-vswitchd otherwise takes and returns memory for every port it looks at, hundreds of times a millisecond: three switches and back took
-2 to 3 times as long [measured]."""
+"""ovs-vswitchd otherwise takes and returns memory for every port it looks at: three switches and back took 2 to 3 times as long
+[measured]."""
 REVALIDATE_MS = 100
 USERSPACE_LIMIT = 45_000
 """Packets/s with under 1 % loss over three hops, on the machine of docs/why/architecture.md."""
@@ -64,12 +60,11 @@ def require() -> None:
 
 
 def datapath() -> str:
-    """Returns "system" (kernel module, if loaded) or "netdev" (user space)."""
     return "system" if MODULE.exists() else "netdev"
 
 
 def loadable() -> bool:
-    """Whether the kernel's module could be loaded, but is not. We never load it: a run leaves the machine as it was."""
+    """Say whether the kernel's module could be loaded, but is not: a run loads none."""
     return not MODULE.exists() and probes.run(f"modprobe -n -q {MODULE.name}") == ""
 
 
@@ -94,7 +89,7 @@ def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
 
 
 def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
-    """One transaction creates every bridge. linux-noop: the ports' queues are ours, and Open vSwitch would remove them."""
+    """linux-noop: the ports' queues are ours, and Open vSwitch would remove them."""
     arguments = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
     arguments += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
     for number, (switch, ports) in enumerate(ports_of(fabric).items()):
@@ -156,8 +151,8 @@ class OpenVSwitch:
             list(several.map(write, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
-        """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out). Only user space can be too
-        slow. Packets that the tables sent, but the egress program never saw, met a port that is down."""
+        """Return :data:`testbed.dataplane.counters.Accounts`. Only user space can be too slow. Packets that the tables sent, but the egress
+        program never saw, met a port that is down."""
         self.control("revalidator/wait")  # until then flows lag behind by REVALIDATE_MS
         counts = {}
         for switch, ports in ports_of(self.fabric).items():
@@ -171,7 +166,7 @@ class OpenVSwitch:
         return counts
 
     def control(self, method: str, *arguments: str) -> str:
-        """Send a command as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
+        """Do as `ovs-appctl` does. Raises :class:`UserError`."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(patient(START_S))
             try:
@@ -238,8 +233,8 @@ class OpenVSwitch:
             time.sleep(0.001)
 
     def _hurry(self) -> None:
-        """Let the thread that forwards run before all else on its core, as eBPF switches do in the kernel. On a loaded machine three
-        switches and back then take 1 ms; otherwise 3 to 5, at times 25 [measured]."""
+        """Let the thread that forwards run before all else on its core, as eBPF switches do. On a loaded machine three switches and back
+        then take one ms, otherwise 3 to 5, at times 25 [measured]."""
         pid = self.processes[-1][1].pid
         try:
             os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -259,9 +254,9 @@ class OpenVSwitch:
             )
 
     def _adopt_sockets(self) -> None:
-        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over. This happens from outside,
-        since the daemon has no setting for either and the sysctl for room is the whole machine's. The one socket that sends for all ports
-        is made with the first frame sent: one goes to a port that is still down, and so nowhere."""
+        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over. The daemon has no setting for
+        either. The one socket that sends for all ports is made with the first frame sent: one goes to a port that is still down, and so
+        nowhere."""
         target = f"unix:{self.run}/{self.fabric.switches[0]}.mgmt"
         self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", target, f"in_port=controller packet={'00' * 60} actions=1")
         port_names = {port.name for ports in ports_of(self.fabric).values() for port in ports}

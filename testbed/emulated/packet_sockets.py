@@ -1,4 +1,4 @@
-"""Finds packet sockets of our child processes, to enlarge, filter and read them where the programs have no setting for it."""
+"""Finds packet sockets of our child processes, to enlarge, filter and read them from outside."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def of_process(pid: int) -> Iterator[socket.socket]:
 
 
 def see(sock: socket.socket, handed_over: bool) -> None:
-    """Let a socket see only frames that were handed over (ovs.py), or all others, so each frame once. Replaces its filter."""
+    """Let a socket see only frames that were handed over (ovs.py), or all others. Replaces its filter."""
     verdicts = (_ALL, 0) if handed_over else (0, _ALL)
     steps = b"".join(struct.pack("=HBBI", *step) for step in (_LOAD_MARK, _IF_EQUAL, *((*_RETURN, verdict) for verdict in verdicts)))
     program = ctypes.create_string_buffer(steps, len(steps))
@@ -54,5 +54,4 @@ def see(sock: socket.socket, handed_over: bool) -> None:
 
 
 def newly_dropped(sock: socket.socket) -> int:
-    """Counts frames that found the socket's buffer full; the kernel resets its count."""
     return int(struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1])

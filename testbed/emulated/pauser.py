@@ -1,10 +1,5 @@
-"""PFC (802.1Qbb) of an emulated fabric: stops a port's data class while the switch at its cable's other end holds too much from it.
-
-It is a process of its own, so that nothing else of the cluster makes a pause late. The eBPF programs count, by ingress port of a switch,
-what came in and still waits there, and note when that crossed XOFF or XON (map ``port_held``, in memory). The process changes the queues of
-the ports that send there. As in testbed/simulated/network.py a pause takes effect ``Fabric.pfc_ps`` after the frame that crossed XOFF, and
-so does its end. A cable that is down pauses nobody.
-"""
+"""PFC (802.1Qbb) of an emulated fabric: stops a port's data class while the switch at its cable's other end holds too much from it
+(docs/why/dataplane.md). It is a process of its own, so that nothing else makes a pause late."""
 
 from __future__ import annotations
 
@@ -148,7 +143,6 @@ def rows_of(name: str, words: int) -> Words:
 
 
 def _before_others() -> None:
-    """A look takes a thousandth of the wait before it, and must not wait for agents that load every core."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except PermissionError:  # a container may forbid real-time scheduling

@@ -1,12 +1,11 @@
-"""Judges while a run goes whether the emulated ports keep their rates, and whether the counted queue holds what the kernel's own queue
-holds.
+"""Judges while a run goes whether the emulated ports keep their rates, and whether the counted queue agrees with the kernel's own.
 
-**Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
-rate * t is found in one pass: what is too much so far, begun anew where it would be less than nothing (Kadane's maximum sum).
+**Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most beyond rate * t in any
+stretch is found in one pass (Kadane's maximum sum).
 
-**Too slow.** A port must be held to its rate only while it had something to send. Nobody sees a queue between two looks, but FIFO order
-tells: if less data left between them than waited at the first, all that left had waited there already, so the queue was never empty.
-Successive looks of that kind form a stretch in which the port had to go at its rate. A pause (PFC) ends it.
+**Too slow.** A port must keep its rate only while it had something to send. FIFO order tells: if less data left between two looks than
+waited at the first, the queue was never empty. Successive looks of that kind form a stretch in which the port had to go at its rate. A
+pause (PFC) ends it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Look:
 
 
 class PortWatch:
-    """``read`` gives the counters, arrivals first; ``queued`` gives what the kernel says waits of a port's data class, or None."""
+    """``queued`` gives what the kernel says waits of a port's data class, or None."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, read: Callable[[], Traffic], queued: Callable[[int], int | None] = lambda port: None
@@ -142,5 +141,5 @@ class PortWatch:
 
 
 def allowed_bytes(rate: int, frame: int, clock: WallClock) -> int:
-    """Computes by how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
+    """Compute by how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
     return BUCKETS * burst_bytes(rate, clock) + CUT * frame

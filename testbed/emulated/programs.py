@@ -1,7 +1,7 @@
-"""Ranks as processes: a program on each host, steering that host's agent over a socket that it is given, with memory that it is given.
+"""Ranks as processes: a program on each host, with a socket to that host's agent and memory that it is given.
 
-These two descriptors are a program's only rights: it need not be root. It runs in its host's network namespace, at low priority, because
-the agents are the network. A program of RDMA verbs gets a library instead, which finds its agent.
+These two descriptors are a program's only rights: it need not be root. It runs at low priority, because the agents are the network. A
+program of RDMA verbs gets a library instead, which finds its agent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ KILL_S = 2.0
 PIECE = 1 << 16
 PIECES = 64
 LEFT = 2 * PIECES
-"""The most pieces at the end: these, and one in the pipe of each of 64 ranks."""
 SOON_S = 0.01
 SERVER_S = 20.0
 
@@ -235,7 +234,7 @@ class EmulatedPrograms:
 
 
 def _over(process: subprocess.Popen[bytes]) -> bool:
-    """What an ended rank started in its session ends here too, while the number is still its own."""
+    """End what an ended rank started in its session, while the number is still its own."""
     if process.returncode is None and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Mininet's prompt on our fabric. `mrcbed up` adds its commands to this class.
+"""Mininet's prompt on our fabric, to which `mrcbed up` adds its commands.
 
-It differs from Mininet's: only `exit` and SIGTERM end it, and a command that fails is one line of answer. Only a terminal's keys go to the
+Unlike Mininet's, it ends only by `exit` and SIGTERM, and a command that fails is one line of answer. Only a terminal's keys go to the
 program that runs in a node, never lines from a pipe or file.
 """
 
@@ -39,9 +39,8 @@ REFUSED = {
     "iperfudp": "iperfudp is Mininet's old one: use iperf3 HOST HOST -u -b RATE",
     "x": "x does not work from here: use xterm HOST",
 }
-"""What cannot work on this fabric, and what to use instead."""
 MAX_LINE = 1 << 16
-"""Characters of a typed line [ours]: a program's argument may hold twice that."""
+"""Characters of a typed line [ours]."""
 MAX_COMMAND = 4000
 """Bytes of a command for a node: a terminal line holds 4,095 (N_TTY_BUF_SIZE of the kernel), and a host's shell reads from one."""
 _LEAVES_THE_SHELL = re.compile(r"\b(exit|logout|exec)\b")
@@ -59,7 +58,7 @@ def words_of(line: str) -> list[str]:
 
 
 class Prompt(CLI):
-    """Runs until ``exit``, end of input or SIGTERM. ``stdin`` is where lines come from; ``console`` is testbed.terminal's."""
+    """Runs until ``exit``, end of input or SIGTERM."""
 
     identchars = CLI.identchars + "-"
     refused: Mapping[str, str] = REFUSED
@@ -107,7 +106,7 @@ class Prompt(CLI):
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if a line from a pipe or file was refused or failed. Who types has read the answer."""
+        """Return 1 if a line from a pipe or file was refused or failed. Who types has read the answer."""
         return 1 if self.failed and not self.keys else 0
 
     def postcmd(self, stop: Any, line: str) -> Any:
@@ -127,7 +126,7 @@ class Prompt(CLI):
     # --- programs ----------------------------------------------------------------------------------------------
 
     def default(self, line: str) -> None:
-        """``NODE COMMAND...`` runs there, with host names replaced by addresses."""
+        """Run ``NODE COMMAND...`` there, with host names replaced by addresses."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])
@@ -146,7 +145,7 @@ class Prompt(CLI):
         self.waitForNode(node)
 
     def waitForNode(self, node: Any) -> None:
-        """The program's output is printed as it is. A terminal's keys go to it; Ctrl-C interrupts it."""
+        """Print the program's output as it is. A terminal's keys go to it; Ctrl-C interrupts it."""
         shown = verbatim(lg.handlers[0].stream)  # where Mininet prints
         ready = select.poll()
         ready.register(node.stdout, select.POLLIN)

@@ -1,6 +1,6 @@
 """Follows one real packet along an EV, hop by hop, on one machine or several; needs root and the fabric's namespaces.
 
-The packet has a mark of its own (IPv6 in IPv6, inner next header 59: "no next header", which the receiving kernel drops in silence).
+The packet has a mark of its own: IPv6 in IPv6, inner next header 59, which the receiving kernel drops in silence.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def frame_of(fabric: Fabric, src: int, dst: int, ev: int, mark: bytes) -> bytes:
 
 
 class Sight:
-    """Sees every frame in the switches' namespace, and at host ``dst`` if it is in ``namespaces``. ``come_twice``: frames come in twice
-    there, and are shown once."""
+    """``come_twice``: frames come in twice in the switches' namespace, and are shown once. ``dst`` is watched if it is in
+    ``namespaces``."""
 
     def __init__(self, fabric: Fabric, namespaces: Mapping[str, int], dst: int, come_twice: bool = False) -> None:
         self._owner = {p.name: p.node for p in fabric.ports}
@@ -75,7 +75,6 @@ class Sight:
             packet_sockets.see(self._watchers[0], handed_over=False)
 
     def follow(self, mark: bytes, wall_started_ns: int, wait: float) -> list[Hop]:
-        """Returns where the packet was seen, until the host has it or ``wait`` seconds are over."""
         hops: list[Hop] = []
         behind = time.monotonic_ns() - time.time_ns()  # the kernel stamps with the clock of the day
         end = time.monotonic() + wait
@@ -127,8 +126,8 @@ def first_hop(fabric: Fabric, src: int, dst: int, ev: int) -> Hop:
 def trace(
     fabric: Fabric, namespaces: Mapping[str, int], src: int, dst: int, ev: int, wait: float = 1.0, come_twice: bool = False
 ) -> list[Hop]:
-    """Send one packet; returns where it was seen, in order. ``namespaces``: node -> network namespace's descriptor, "" for the switches'.
-    Raises FabricError if the EV names no path."""
+    """Return where the packet was seen, in order. ``namespaces``: node -> network namespace's descriptor, "" for the switches'. Raises
+    FabricError if the EV names no path."""
     mark = os.urandom(16)
     frame = frame_of(fabric, src, dst, ev, mark)
     sight = Sight(fabric, namespaces, dst, come_twice)

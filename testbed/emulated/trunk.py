@@ -1,7 +1,4 @@
-"""Makes the device that carries frames to the other machines of a fabric: one VXLAN device for all of them, in the switches' namespace.
-
-The kernel creates it there at once, so nothing appears in the machine's own namespace.
-"""
+"""Makes the VXLAN device that carries frames to the other machines of a fabric, in the switches' namespace."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ from topologies.parts import Part
 
 NAME = "trunk"
 UDP_PORT = 47908
-"""Another program may have VXLAN's own 4789 [ours]."""
+"""VXLAN's own 4789 may be another program's [ours]."""
 SOURCE_PORTS = (50000, 50001)
 """VXLAN never takes the last port, so there is one, and one order of frames between two machines."""
 OUTER_BYTES = 36
 _MAC = "02:6d:72:63:62:74"
-"""The MAC of this device alone: it drops frames from its own address."""
+"""This device's MAC must be its own: it drops frames from its own address."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 

@@ -1,4 +1,4 @@
-"""What a program of RDMA verbs gets on its host: its arguments filled in, the library before it, and variables that name the device."""
+"""What a program of RDMA verbs gets on its host: its arguments filled in, the library, and variables that name the device."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def of_device(library: Path) -> dict[str, str]:
 
 
 def preloading(library: Path) -> list[str]:
-    """Returns words that load the library into the program after them, and into nothing before it. Raises :class:`UserError`."""
+    """Return words that load the library into the program after them. Raises :class:`UserError` for a path that the loader does not
+    take."""
     if re.search(r"[\s:]", str(library)):
         raise UserError(f"{library}: the loader takes no path with a space or colon for LD_PRELOAD: move the project elsewhere")
     return ["env", "LD_PRELOAD=" + ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))]

@@ -1,2 +1,1 @@
-"""Every kind of fault: its parameters, its effects, and the holders that keep things down; both worlds share it. docs/how/faults.md is the
-manual."""
+"""Every kind of fault: its parameters, its effects, and the holders that keep things down (docs/how/faults.md). Both worlds share it."""

@@ -1,6 +1,6 @@
 """The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
 
-It has no state: what must be remembered about an active fault is in :class:`~testbed.faults.targets.Injected`.
+It has no state: an active fault is an :class:`~testbed.faults.targets.Injected`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Drawn = tuple[str, dict[str, object]]
 
 
 class Machine(Protocol):
-    """The part of a world that a kind may use. What a fault holds in ``faults``, ``packets`` and ``rates`` under its number is removed with
-    the fault."""
+    """The part of a world that a kind may use. ``faults``, ``packets`` and ``rates`` remove with a fault what they hold under its
+    number."""
 
     clock: Callable[[], int]
     faults: Holders
@@ -72,18 +72,18 @@ class Kind:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Finds what it hits, here a host. Raises FaultError, and FabricError for an unknown name."""
+        """Raises FaultError, and FabricError for an unknown name."""
         return Target(self.name, on, keys, host=fabric.host_number(on))
 
     def needs_for(self, keys: Keys) -> str:
-        """The value of a scenario's ``for``, if these keys make no sense without it."""
+        """Return the value of a scenario's ``for``, if these keys make no sense without it."""
         return ""
 
     def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
         return cable_of_path(fabric, src, dst, ev).name
 
     def not_simulated(self, on: str) -> str:
-        """What it needs that the simulated world lacks; "" for nothing."""
+        """Return what the fault needs that the simulated world lacks; "" for nothing."""
         return ""
 
     # --- as it happens -------------------------------------------------------------------------------------------------
@@ -116,11 +116,11 @@ class Kind:
         raise NotImplementedError
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
-        """Say whether packets on this path, which takes these cables, are lost, all or some. Asked if it ``takes`` or ``loses``."""
+        """Say whether packets on this path, which takes these cables, are lost, all or some. Asked if the kind ``takes`` or ``loses``."""
         return not cables.isdisjoint(fault.links)
 
     def lingers_ps(self, keys: Keys) -> int:
-        """How long an effect remains after the fault was taken back."""
+        """Return how long an effect remains after the fault was taken back."""
         return 0
 
     def drain(self, keys: Keys) -> tuple[float, int]:

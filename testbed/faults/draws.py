@@ -1,4 +1,4 @@
-"""Draws random faults for the kinds. Pure: a fabric and a seeded generator in."""
+"""Draws random faults for the kinds, from a fabric and a seeded generator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plane(fabric: Fabric, rng: random.Random) -> str:
 
 
 def cable(fabric: Fabric, rng: random.Random) -> str:
-    """NIC links are drawn as often as others, since there are fewer of them."""
+    """NIC links are fewer, but drawn as often as others."""
     kind = rng.choice(["nic", "fabric"])
     return rng.choice([link.name for link in fabric.links if link.kind == kind])
 

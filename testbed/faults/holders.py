@@ -1,5 +1,4 @@
-"""Keeps account of the holders that keep cables and switches down and ports slow. A thing that several keep down comes back when the last
-releases it."""
+"""Keeps account of who holds cables and switches down and ports slow. A thing comes back when the last holder releases it."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ class Holders:
         return told_ps, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
-        """Gates close first, so that all changes happen at one moment."""
+        """Carry changes out. Gates close first, so that all changes happen at one moment."""
         pulled = {name for hold in self._holds.values() for name in hold.links}
         dead = {name for hold in self._holds.values() for name in hold.dead}
         silent = {name for hold in self._holds.values() for name in hold.silent}
@@ -125,7 +124,7 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """Gets (port, bits/s) of each port that may have changed. Raises UserError."""
+        """Set (port, bits/s) of each port that may have changed. Raises UserError."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:

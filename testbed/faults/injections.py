@@ -1,8 +1,5 @@
-"""Carries faults out, keeps the list of active faults, and takes them back: the rules that both worlds share.
-
-A world decides how a host's agent is stopped and killed, and calls :meth:`Injections.advance` when something is due (a flap's next change,
-a reboot).
-"""
+"""Carries faults out, keeps the list of active ones, and takes them back: the rules that both worlds share. A world calls
+:meth:`Injections.advance` when something is due (a flap's next change, a reboot)."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class Injections:
         raise NotImplementedError
 
     def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
-        """``rule`` is of agents/verbs/faults.py; None takes it back, even if it is gone. Returns the time, ps. Raises
+        """Set a host's rule of agents/verbs/faults.py; None takes it back, even if it is gone. Returns the time, ps. Raises
         :class:`UserError`."""
         if rule is not None:
             raise UserError("the simulated world runs no programs of RDMA verbs: drop --world simulated")
@@ -82,8 +79,8 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Returns when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is
-        not there."""
+        """Return when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is not
+        there."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:

@@ -1,7 +1,7 @@
-"""Tells the data plane which packets to lose or to corrupt, and removes these faults.
+"""Tells the data plane which packets to lose or to corrupt, and takes that back.
 
-fabric.bpf.c decides a fault where the frame arrives, after its time on the cable, so that queues and accounts stay correct. Several holders
-may have a fault at one place: their probabilities combine as independent ones, drawn with the seed of the first.
+fabric.bpf.c decides a fault where the frame arrives, after its time on the cable, so that queues and accounts stay correct. Several
+holders' probabilities at one place combine as independent ones, drawn with the seed of the first.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class MemoryPaths:
 
 
 def threshold(probability: float) -> int:
-    """The programs count in units of 2^-32; at least one."""
     return max(1, round(probability * layout.CERTAIN))
 
 
@@ -61,8 +60,7 @@ def _together(odds: _Odds) -> float:
 
 
 class PacketFaults:
-    """A fault at a port hits frames that arrive there. ``words`` and ``paths`` replace the programs' maps port_fault and path_fault for a
-    simulated fabric."""
+    """A fault at a port hits frames that arrive there. ``words`` and ``paths`` replace the programs' maps on a simulated fabric."""
 
     def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
         self._words: Any = words

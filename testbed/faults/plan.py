@@ -1,7 +1,7 @@
 """Random faults of every kind that heals, as a list of what breaks when.
 
-A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer than MOST_CUT, so
-that no queue pair uses up its retries.
+A plan is survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer than MOST_CUT, so that no
+queue pair uses up its retries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from topologies.units import US
 
 MOST_AT_ONCE = 3
 MOST_CUT = 400 * US
-"""The longest cut [ours]: retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut ends the sooner they go on."""
+"""The longest cut [ours]: with the knobs' defaults a queue pair's retries last 8.5 ms."""
 LONGEST = 400 * US
 SHORTEST_RTTS = 3
 MEAN_GAP = 70 * US
@@ -60,7 +60,6 @@ class Paths:
         }  # fmt: skip
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
-        """Returns (source, destination) of pairs without a path while these faults are active, cycles included."""
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
         bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
         return {
@@ -82,7 +81,7 @@ class Paths:
 
 @lru_cache(maxsize=4)
 def paths_of(fabric: Fabric) -> Paths:
-    """On 16 hosts paths take longer than a plan."""
+    """Kept: on 16 hosts paths take longer than a plan."""
     return Paths(fabric)
 
 
@@ -115,15 +114,15 @@ def _draw(fabric: Fabric, rng: random.Random, kind: str, at: int, length: int) -
 
 
 def stuck_after(config: Config) -> int:
-    """Compute the time without the end of a step, ps, since a fault last began or ended, after which something is wrong. After a cut of
-    MOST_CUT the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down before it is
-    probed. Both may come one after the other, and what is on the way is sent again at most three times in a row."""
+    """Return the time without the end of a step, ps, since a fault last began or ended, after which something is wrong. After a cut of
+    MOST_CUT the retransmission timer has backed off by at most as much again. A plane whose port flapped is held down before it is probed.
+    Both may come one after the other, and what is on the way is sent again at most three times in a row."""
     return 2 * MOST_CUT + held_down(config) + 3 * config.rto
 
 
 def back_after(config: Config) -> int:
-    """Compute the time after the last fault, ps, until every path and plane must be in use: the longest hold-down, then the longest proof
-    with a probe per longest gap, and half as much again for rows of answers that were broken."""
+    """Return the time after the last fault, ps, until every path and plane must be in use: the longest hold-down, the longest proof, and
+    half as much again for answers that were broken."""
     proof = int(1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt)
     return held_down(config) + proof
 
@@ -133,5 +132,5 @@ def held_down(config: Config) -> int:
 
 
 def used(row: Mapping[str, Any]) -> bool:
-    """Whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while nothing is broken."""
+    """Say whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while nothing is broken."""
     return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"

@@ -1,4 +1,4 @@
-"""Finds what a fault hits on a given fabric: cables, switches, ports, packets. Raises FabricError for unknown names."""
+"""Finds what a fault hits on a given fabric. Raises FabricError for unknown names."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Injected:
 
 @dataclass(frozen=True)
 class FaultEvent:
-    """One action of a fault. ``t`` is when the kernel was told. ``phase`` is begin, down or up (of a cycle), reboot, or heal. ``links``:
-    for begin all that it takes down or affects, otherwise the cables that changed."""
+    """One action of a fault, at the time ``t`` when the kernel was told. ``phase`` is begin, down or up (of a cycle), reboot, or heal.
+    ``links``: at the begin all that it takes down or affects, otherwise the cables that changed."""
 
     t: int
     number: int
@@ -64,8 +64,7 @@ def nic_link(fabric: Fabric, port: str) -> Link:
 
 
 def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
-    """Find a link by its own name or by that of a NIC port, and the name to keep: a NIC port's as written, a link's with its ends in the
-    fabric's order."""
+    """Find a link by its own name or that of a NIC port, and the name to keep: a NIC port's as written, a link's in the fabric's order."""
     if _NIC_PORT.fullmatch(on):
         return on, nic_link(fabric, on)
     link = fabric.link(on)
@@ -73,7 +72,7 @@ def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
 
 
 def ends(link: Link, direction: str, sending: bool) -> tuple[int, ...]:
-    """Ports at which a direction's frames come in, or go out (``sending``). ``b`` is the upper end."""
+    """Return ports at which a direction's frames come in, or go out (``sending``). ``b`` is the upper end."""
     ports = {"up": link.a.number if sending else link.b.number, "down": link.b.number if sending else link.a.number}
     return tuple(number for way, number in ports.items() if direction in (way, "both"))
 

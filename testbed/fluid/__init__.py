@@ -1,2 +1,1 @@
-"""A cluster without packets: which links are up, the rates that flows then have, and what a failure loses. Everything is arithmetic on
-NumPy arrays."""
+"""A cluster without packets, as arithmetic on NumPy arrays: docs/why/fluid.md."""

@@ -1,11 +1,8 @@
-"""Corrects the times of :mod:`topologies.timing` for what packets add: three numbers, fitted to packet runs and kept in calibration.toml.
+"""Corrects the times of :mod:`topologies.timing` by three numbers, fitted to packet runs and kept in calibration.toml (docs/why/fluid.md).
 
-A collective round a ring has two bounds. *Without pause*: a rank always has something to send, and the slowest flow sets the pace; packets
-reach ``efficiency`` of its rate. *Waiting*: each stage waits for its first slice. Then ports are idle part of the time, and hosts that
-share uplinks send one after the other, so that only their own ports count, not what they share: a dead link costs nothing until the first
-bound is larger. Packets of other hosts meet those of a slice on their way (docs/why/fidelity.md, spraying in step), and a stage waits for
-the latest: the largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time. Near both bounds at once a
-step takes longer than either: they are added as powers of ``sharpness``.
+*Without pause*, packets reach ``efficiency`` of the slowest flow's rate. *Waiting*, each stage waits for the latest packet of its first
+slice. The largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time (docs/why/fidelity.md, spraying
+in step). Near both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
 
 ``python -m tests.testbed.fluid.against DIR... --calibrate FILE`` writes the file.
 """
@@ -25,7 +22,6 @@ from topologies.timing import frame_ns, pipeline_bounds_ns
 
 FILE = Path(__file__).with_name("calibration.toml")
 ROUNDS = {"ring-allreduce": 2, "reduce-scatter": 1, "all-gather": 1}
-"""Collectives that the model knows -> how often a chunk goes round the ring."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Shape:
         return self.rounds * (self.ranks - 1)
 
     def bounds_ns(self, rate: float, port_rate: float) -> tuple[float, float]:
-        """Returns ns of a step without pause at ``rate``, and waiting for each stage at ``port_rate``; bits/s on the wire, above 0."""
+        """Return ns of a step without pause at ``rate``, and waiting for each stage at ``port_rate``; bits/s on the wire, above 0."""
         size = self.message_bytes / self.ranks / self.slices
         means = []
         for pace in (rate, port_rate):
@@ -56,15 +52,14 @@ class Shape:
         return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
 
     def uneven_ns(self, port_rate: float) -> float:
-        """How much longer, ns, a step takes that waits for each stage: a slice is there with the last packet of the port that carries most
-        of them. A slice of fewer packets than ports takes a packet's time, not a share of it."""
+        """Return how much longer, ns, a step takes that waits for each stage. A slice is there with the last packet of its fullest port.
+        One of fewer packets than ports takes a packet's time, not a share of it."""
         size = self.message_bytes / self.ranks / self.slices
         ports = max(1, round(port_rate / self.fabric.nic_rate))
         packet = frame_ns(self.fabric, round(min(size, self.fabric.mtu)), self.fabric.nic_rate)
         return self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
 
     def delays_ns(self, packets: float) -> float:
-        """The delay, ns, if each stage across T1s takes so many times of a full packet on a NIC port longer."""
         return packets * self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
 
     @property

@@ -1,9 +1,8 @@
-"""The shape of a cluster, and which of its cables are alive: two arrays of booleans instead of an object per cable.
+"""The shape of a cluster, and which of its cables are alive: two arrays of booleans, ``up[plane, T0, uplink]`` and ``port[plane, host]``.
 
-``up[plane, T0, uplink]`` and ``port[plane, host]``. In two tiers, uplink j of a T0 leads to T1 number j. With more tiers, it leads to the
-T1 number j of the T0's pod, and from there, through core group j, to the T1 number j of every other pod (Al-Fares et al., *A Scalable,
-Commodity Data Center Network Architecture*, SIGCOMM 2008, section 3). So a path between two T0s needs the same uplink number at both
-ends, whatever the number of tiers; cables above the T1s are always up here [ours].
+In two tiers, uplink j of a T0 leads to T1 number j. With more, it leads to T1 number j of the T0's pod, and from there, through core group
+j, to T1 number j of every other pod (Al-Fares et al., *A Scalable, Commodity Data Center Network Architecture*, SIGCOMM 2008, section 3).
+So a path needs the same uplink number at both T0s. Cables above the T1s are always up [ours].
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Cluster:
         return hosts // self.hosts_per_t0
 
     def interleaved_rings(self, ranks: int) -> tuple[Numbers, Numbers]:
-        """Returns (senders, receivers) of parallel rings; each host is in one, and all hosts of a T0 send to one other T0. Raises
+        """Return (senders, receivers) of parallel rings; each host is in one, and all hosts of a T0 send to one other T0. Raises
         :class:`UserError` where that cannot be."""
         if self.t0s < 2 or ranks < 2 or self.hosts % ranks or (ranks % self.t0s and self.t0s % ranks):
             shape = f"rings of {ranks} ranks over {self.t0s} T0s of {self.hosts_per_t0} hosts"
@@ -104,5 +103,5 @@ class State:
         self.up.reshape(-1)[generator.choice(alive, count, replace=False)] = False
 
     def paths(self, sources: Numbers, destinations: Numbers) -> Numbers:
-        """Counts, [plane, pair], the uplink numbers that are up at both T0s of a pair."""
+        """Count, [plane, pair], the uplink numbers that are up at both T0s of a pair."""
         return np.stack([np.count_nonzero(plane[sources] & plane[destinations], axis=1) for plane in self.up])

@@ -1,8 +1,8 @@
 """Computes how many queue pairs a failure touches, and how many packets it costs them, with EV sets drawn as MRC draws them.
 
-A queue pair has as many EVs in each plane, on different paths drawn at random (MRC paper, section 2). A lost packet takes its EV out of use
-at once, and another of the same plane takes its place. Where a queue pair has more EVs than packets in a base RTT, an EV carries one packet
-before its loss is known, so that a dead EV costs one packet.
+A queue pair has as many EVs in each plane, on random paths (MRC paper, section 2). A lost packet takes its EV out of use at once, and
+another takes its place. With more EVs than packets in a base RTT, an EV carries one packet before its loss is known: a dead EV costs one
+packet.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
 
 
 def _path_orders(cluster: Cluster, pairs: int, generator: np.random.Generator) -> Numbers:
-    """Draws, [queue pair, path], the T1s of a plane in the order in which a queue pair takes them up."""
     return np.argsort(generator.random((pairs, cluster.uplinks), dtype=np.float32), axis=1)
 
 
 def touched_by_t1(cluster: Cluster, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[float, float]:
-    """Shares of queue pairs, between T0s, with an EV through one given T1: in their data's direction, and in either of a pair's two
-    directions, each of which has its own EV set."""
+    """Return shares of queue pairs, between T0s, with an EV through one given T1: in their data's direction, and in either direction, each
+    of which has its own EV set."""
     each = evs_per_plane(cluster, evs)
     there, back = ((_path_orders(cluster, queue_pairs, generator)[:, :each] == 0).any(axis=1) for _ in range(2))
     return float(there.mean()), float((there | back).mean())
 
 
 def packets_per_ev(cluster: Cluster, evs: int = EVS) -> int:
-    """What one EV carries until its first loss can be known, the base RTT later, from one queue pair that has the NIC alone."""
+    """Return what one EV carries in a base RTT, until its first loss can be known, from one queue pair that has the NIC alone."""
     return ceil(cluster.links.plane_bdp * cluster.planes / cluster.links.mtu / evs)
 
 
 def losses_at_start(state: State, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[NDArray[np.int64], float]:
-    """Draws (packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead). Queue pairs start
-    between random T0s, with every path believed to be good. A plane without enough live paths costs one try of each dead one."""
+    """Draw (packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead). Queue pairs start
+    between random T0s and believe every path to be good. A plane without enough live paths costs one try of each dead one."""
     cluster = state.cluster
     each = evs_per_plane(cluster, evs)
     a = generator.integers(0, cluster.t0s, queue_pairs)

@@ -1,14 +1,10 @@
-"""Computes the rates of flows in one state of a cluster, and the time that a ring all-reduce then takes.
+"""Computes the rates of flows in one state of a cluster, and the time that a ring all-reduce then takes (docs/why/fluid.md).
 
-A flow has a share in each plane. The cuts that limit it there are its two ports, the uplinks of its sender's T0, those of its receiver's
-T0, and the uplink numbers that are up at both. A cut's capacity goes in equal parts to the flows that cross it.
+In each plane a flow is limited by cuts: its two ports, the uplinks of both T0s, and the uplink numbers that are up at both. A cut's
+capacity goes in equal parts to its flows.
 
-*Equal planes* (MRC paper, section 4): a flow loads all its live planes alike, so that its rate is their number times the least share.
-*Weighted planes*: its rate is the sum of the shares.
-
-The cuts are exact where all hosts of a T0 send to the hosts of one T0, as in interleaved and packed rings: then
-:func:`topologies.theory.traffic_bandwidth` finds the same by linear programming. Elsewhere (all-to-all under failures) they are an upper
-bound on what a plane carries.
+The cuts are exact where all hosts of a T0 send to the hosts of one T0, as in rings: then :func:`topologies.theory.traffic_bandwidth` finds
+the same. Elsewhere (all-to-all under failures) they are an upper bound.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
 
 
 def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
-    """Returns [plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; each flow's pair. Pairs are in the
+    """Return [plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; each flow's pair. Pairs are in the
     order of sender's T0, then receiver's."""
     cluster = state.cluster
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
@@ -45,7 +41,7 @@ def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Boo
 
 
 def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> Floats:
-    """Bits/s on the wire of flows that all send at once; 0 for one that is cut off."""
+    """Return bits/s on the wire; 0 for a flow that is cut off."""
     cluster, fabric = state.cluster, state.cluster.links
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     local = a == b
@@ -70,12 +66,11 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
 
 
 def step_ns(state: State, shape: Shape, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> float:
-    """Computes the time of a collective round a ring, whose edges are these flows; infinite if one is cut off."""
+    """The time is infinite if a flow is cut off."""
     rates = flow_rates(state, senders, receivers, equal_planes)
     return stored().step_ns(shape, float(rates.min()), float(port_rates(state, senders, receivers).min()))
 
 
 def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
-    """Computes the time of the slowest of parallel interleaved rings; infinite if one is cut off."""
     edges = state.cluster.interleaved_rings(ranks)
     return step_ns(state, Shape(state.cluster.links, ranks, message_bytes, slices), *edges, equal_planes)

@@ -1,4 +1,4 @@
-"""Steps of a collective over cluster sizes, healthy and with dead links, and the cost of each failure: ``mrcbed fabric fluid``."""
+"""Computes steps of a collective over cluster sizes and dead links, and the cost of each failure: ``mrcbed fabric fluid``."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Steps:
 
 
 def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> list[Steps]:
-    """Equal planes, and weighted ones where there are several, have the same dead links: ``dead_share`` of those between T0s and T1s.
-    Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
+    """Equal planes, and weighted ones where there are several, have the same dead links: ``dead_share`` of the T0-T1 links. Raises
+    :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
     cluster = Cluster.of_size(size)
     dead = round(dead_share * cluster.fabric_links)
     rules = (True, False) if size.planes > 1 else (True,)
@@ -61,8 +61,8 @@ def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> lis
 
 @dataclass(frozen=True)
 class Failures:
-    """The shares that one failure takes of the slowest flow's rate, the queue pairs that a silent T1 touches, and what dead paths cost at
-    the start. ``None`` where the model has no answer: with more than two tiers, or where queue pairs have more EVs than there are paths."""
+    """Shares that one failure takes of the slowest flow's rate, queue pairs that a silent T1 touches, and what dead paths cost at the
+    start. ``None`` where the model has no answer: with more than two tiers, or more EVs of a queue pair than paths."""
 
     planes: int
     lost_link: float

@@ -1,7 +1,5 @@
-"""The users that a run's agents become: numbers of this run alone, one for each process.
-
-So neither another user's process nor another agent's can signal them. No account is created: agents open their logs and sockets as root.
-"""
+"""The users that a run's agents become: numbers of this run alone, one for each process, so that no other can signal them. No account is
+created: agents open their logs and sockets as root."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from pathlib import Path
 from testbed.errors import UserError
 
 LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
-"""User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
-leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
+"""User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)), and in the part that systemd
+leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md)."""
 STEP = 1 << 20
 DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 
@@ -23,8 +21,8 @@ DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 def choose(pid_space: int, count: int, proc: Path = Path("/proc"), delegated: Iterable[Path] = DELEGATED) -> list[int]:
     """Choose up to ``count`` ids that no account, no delegated range and no process has. Raises :class:`UserError` if none is left.
 
-    ``pid_space`` is the inode of the run's PID namespace. The kernel gives no two living namespaces the same, in whatever container they
-    are: that is why two runs differ without a lock.
+    ``pid_space`` is the inode of the run's PID namespace, which no two living namespaces share in whatever container they are: so two runs
+    differ without a lock.
     """
     in_use = _ids_of_processes(proc)
     ranges = [r for path in delegated for r in _ranges(path)]

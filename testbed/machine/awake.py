@@ -1,9 +1,7 @@
-"""Keeps the cores of a virtual machine from halting while it is measured.
+"""Keeps the cores of a virtual machine from halting while it is measured (docs/why/fidelity.md).
 
-A virtual core that halts goes back to its hypervisor, and returns when that finds time, on a shared host often milliseconds later. The
-timers that shape the links are late by as much, and ports carry less than their rate. A process may bound the time that cores need to wake
-up (PM QoS, the kernel's Documentation/power/pm_qos_interface.rst); below 1 us they poll instead of halting. On bare metal a halted core is
-back in microseconds, so there it may save power.
+A process may bound the time that cores need to wake up (PM QoS, the kernel's Documentation/power/pm_qos_interface.rst); below 1 us they
+poll instead of halting. On bare metal a halted core is back in microseconds, so there it may save power.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def virtual(cpuinfo: Path = CPUINFO) -> bool:
-    """Says whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
+    """Say whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
     try:
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -41,8 +39,8 @@ def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
 
 @contextmanager
 def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
-    """Idle cores poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. It forgets the
-    request when this process ends."""
+    """Let idle cores poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. The request
+    ends with this process."""
     if not virtual(cpuinfo):
         yield False
         return

@@ -1,7 +1,7 @@
 """Gives files that a command writes under sudo to the user who called sudo.
 
-Who writes where a person says, or beside what a person named, calls :func:`written` first, outside the sandbox. The command line calls
-:func:`give_back` when a command ends, however it ends.
+Whoever writes at a place that a person named calls :func:`written` first, outside the sandbox. The command line calls :func:`give_back`
+when a command ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _places: list[tuple[list[Path], set[str]]] = []
 
 
 def written(place: Place, whole: bool = False) -> Place:
-    """Says that a place is about to be written, and returns it. At the end root's files there go to the user who called sudo, as do folders
+    """Note that a place is about to be written, and return it. At the end root's files there go to the user who called sudo, as do folders
     made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
     if os.geteuid() == 0 and caller_uid():
         roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
@@ -57,11 +57,8 @@ def made(folder: Path, whole: bool = False) -> Path:
 
 @contextmanager
 def handed_over(place: Path) -> Iterator[Path]:
-    """Yield a folder that only root may enter. The user who called sudo moves its contents to ``place`` at the end, with their own rights.
-    Without sudo it is ``place`` itself.
-
-    It is for what sudo lets a user run who may do nothing else as root: in a folder of theirs, links could lead root's hand anywhere.
-    """
+    """Yield a folder that only root may enter. The user who called sudo moves its contents to ``place`` at the end, with their own rights:
+    in a folder of theirs, links could lead root's hand anywhere. Without sudo it is ``place`` itself."""
     user = caller_uid()
     if os.geteuid() != 0 or not user:
         yield place
@@ -97,7 +94,7 @@ def give_back() -> None:
 
 def _of_root(roots: list[Path]) -> Iterator[tuple[str, str, int | None]]:
     """Yield (path, name, descriptor of its folder) of root's files in these places, in the folders above and all below. Follows no link,
-    and skips files that have a name elsewhere: who may write there meanwhile gains nothing else."""
+    and skips files that have another name: who may write there meanwhile gains nothing else."""
     for root in roots:
         for above in (root, *root.parents):
             if _is_roots(str(above), None):

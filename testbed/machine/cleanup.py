@@ -1,4 +1,4 @@
-"""Finds and ends what a run of ours left behind: normally nothing, since a run's processes end together (sandbox.py).
+"""Finds and ends what a run of ours left behind: normally nothing (sandbox.py).
 
 A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is gone, or shares the private PID namespace
 of one that does. Processes are ended by pidfd, so never a stranger who got the number. Never removes anything by name.
@@ -19,8 +19,6 @@ END_S = 2.0
 
 @dataclass(frozen=True)
 class Leftover:
-    """A process of a dead run, and the number of its network namespace's interfaces apart from the machine's own."""
-
     run: str
     pid: int
     name: str
@@ -74,7 +72,7 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
 
 
 def alive(mark: str) -> bool:
-    """Marks of another PID namespace, which are not ours to judge, count as alive."""
+    """Say whether the run of a mark lives. Marks of another PID namespace are not ours to judge, and count as alive."""
     try:
         space, pid, started = mark.split(".")
         return int(space) != namespace("self", "pid") or start_time(int(pid)) == started

@@ -1,7 +1,7 @@
-"""One measurement at a time on a machine: two would disturb each other.
+"""Allows one measurement at a time on a machine: two would disturb each other.
 
-The front process of a run binds an abstract Unix socket, which ends with the process; the name of a second one says which run it is. Only
-runs whose front processes share a PID namespace exclude each other: sandboxes may run side by side, as the tests do.
+The front process of a run binds an abstract Unix socket, which ends with it; the name of a second one says which run it is. Only runs whose
+front processes share a PID namespace exclude each other: sandboxes may run side by side, as the tests do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOM = 107
 
 
 class Measuring(UserError):
-    """Another run measures on this machine. The text is one line: which process, its results, what to do."""
+    """The text is one line: which process measures, its results, what to do."""
 
 
 @contextmanager
@@ -51,7 +51,6 @@ def refuse_if_measuring(name: str = "") -> None:
 
 
 def measured_directory() -> Path | None:
-    """Returns None without a run that measures, or if its path is too long for the notice."""
     holder = _holder(NAME)
     return None if holder is None or holder[1].endswith("...") else Path(holder[1])
 

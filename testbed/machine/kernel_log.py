@@ -1,5 +1,4 @@
-"""Counts how often the kernel wrote a given message: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Reads only; others still see every
-message."""
+"""Counts how often the kernel wrote a given message: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Others still see every message."""
 
 from __future__ import annotations
 

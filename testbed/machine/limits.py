@@ -9,8 +9,8 @@ import threading
 from testbed.errors import UserError
 
 ROOM = {resource.RLIMIT_AS: (4 << 30, "address space", "-v"), resource.RLIMIT_DATA: (1 << 30, "data", "-d")}
-"""Limit -> the least bytes, its name, and the shell's option. A run on the smallest fabric takes 2.7 GB of addresses, most of them never
-used, and 0.45 GB of data [ours; measured]. OpenBLAS, which comes with SciPy, waits for ever or crashes with less."""
+"""Limit -> the least bytes, its name, and the shell's option. A run on the smallest fabric takes 2.7 GB of addresses and 0.45 GB of data
+[ours; measured]. OpenBLAS, which comes with SciPy, waits for ever or crashes with less."""
 FILES = 16_384
 """tc of iproute2 6.15 keeps a file open for every filter of a batch, so `wide` takes it 1,280 [ours]."""
 
@@ -34,8 +34,7 @@ def check_memory() -> None:
 
 def check_room(jobs: int, each: int, least: int) -> None:
     """Raises :class:`UserError` unless limits leave ``each`` processes and threads to each of ``jobs`` and to this process; ``least`` jobs
-    need no check. A pool that cannot start one of its threads waits for ever. It is tried out, since no limit says how much others take of
-    it."""
+    need no check. A pool that cannot start a thread waits for ever. It is tried out, since no limit says how much others take of it."""
     enough = threading.Event()
     started: list[threading.Thread] = []
     needed = each * (jobs + 1)

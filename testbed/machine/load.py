@@ -1,4 +1,4 @@
-"""Reads the kernel's figures on the machine and on processes. A figure that the kernel does not report is None, never a guess."""
+"""Reads the kernel's figures on the machine and on processes. One that the kernel does not report is None, never a guess."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_cpu() -> Cpu:
 
 
 def read_pressure() -> int | None:
-    """Time since boot in which some task waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
+    """Return us since boot in which some task waited for a core (PSI, Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
             return int(file.readline().rpartition("total=")[2])

@@ -20,7 +20,7 @@ _END_S = 30.0
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes this process end with its parent, at once if that has ended already. Each process calls it first."""
+    """Make this process end with its parent, at once if that has ended already. Each process calls it first."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)
@@ -77,7 +77,7 @@ class Adopted:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """A process that has ended gets no signal: its number may be another's."""
+        """Send a signal, but none to a process that has ended: its number may be another's."""
         if self.poll() is None:
             os.kill(self.pid, sig)
 

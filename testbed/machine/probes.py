@@ -1,7 +1,7 @@
 """Tries what the testbed asks of the kernel, in a network and mount namespace that vanish with this process.
 
 Runs as root: ``python -m testbed.machine.probes [eBPF object]``. Prints one JSON object, name -> "" if it works, :data:`NOT_TRIED` if it
-probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
+probably would, else the reason. It must leave nothing, so it loads no module.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def optional_module(name: str) -> str | None:
 
 
 def root_directory() -> str:
-    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does. In a plain chroot it
-    gets the root of the namespace, and with it another file system."""
+    """Say whether this process keeps its root directory in its own mount namespace, as Mininet's mnexec does. In a plain chroot it gets the
+    root of the namespace, another file system."""
     namespace, root = os.open("/proc/self/ns/mnt", os.O_RDONLY), os.open("/", os.O_RDONLY)
     before = os.fstat(root)
     if _libc.setns(namespace, CLONE_NEWNS):

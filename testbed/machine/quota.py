@@ -1,8 +1,8 @@
 """CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process.
 
-A process beyond its quota is stopped until the next period begins, by default up to 0.1 s. No figure of the scheduler counts this as
-waiting for a core. Sources: Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst. A limit outside this
-process's container is not visible; agents' lateness shows it all the same (agents/lateness.py).
+A process beyond its quota is stopped until the next period begins, by default up to 0.1 s; no figure of the scheduler counts this as
+waiting (Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst). A limit outside this process's container is not
+visible; agents' lateness shows it all the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def quota_cores(pid: int | str = "self") -> float:
 
 
 def groups(pid: int | str = "self") -> tuple[Path, ...]:
-    """The process's group in the CPU controller and those above it, as far as they are mounted; empty if it is gone."""
+    """Return the process's group in the CPU controller and those above it, as far as they are mounted; empty if it is gone."""
     with suppress(OSError, ValueError):
         return groups_of(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"), _mounts())
     return ()

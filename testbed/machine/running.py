@@ -1,7 +1,7 @@
-"""Finds the controllers of running fabrics, by a note that each leaves.
+"""Finds the controllers of running fabrics, by a note that each leaves in its run's own tmpfs.
 
-The note lies in the run's own tmpfs, which only its processes have mounted, and is read through one of them (/proc/PID/root). So a run that
-is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only root's notes are believed.
+The note is read through a process of the run (/proc/PID/root), so a run that is killed leaves nothing behind. It holds the token that
+changes need, so it is root's alone, and only root's notes are believed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def announce(url: str, fabric: str, token: str) -> None:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Nobody but us may read the file, not even for a moment."""
+    """Write a file that nobody but us may read, not even for a moment."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
@@ -63,7 +63,7 @@ def sandboxes() -> list[Path]:
 
 
 def _read(path: str) -> bytes:
-    """Any user may mark a process as a run's and put a pipe that never ends in the note's place. Raises OSError."""
+    """Read a note. Any user may mark a process as a run's and put a pipe that never ends in the note's place. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):

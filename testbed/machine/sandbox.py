@@ -1,15 +1,13 @@
-"""A private process tree for one run: whatever ends, everything of the run ends with it.
+"""A private process tree for one run: whatever ends, everything of the run ends with it (docs/why/architecture.md).
 
     front (root's own namespaces)  ->  init (pid 1 of a private PID namespace)  ->  worker (does all the work)
 
 ``mrcbed`` calls :func:`run`; ``python -m testbed.machine.sandbox -- COMMAND...`` wraps any command. The front waits, forwards signals and
-passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every process of
-the namespace, those that users started in hosts included. With the last of them go the network namespaces, and with these every interface,
-qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds our sockets, so these vanish
-too.
+passes the worker's exit status on. Init reaps and forwards. When init goes, the kernel ends every process of the namespace, and with the
+last of them go network namespaces, pins and sockets.
 
-Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times. Must stay
-free of heavy imports, and must never leave a mount in the machine's own mount namespace.
+Init has a session of its own: a terminal's Ctrl-C reaches the front alone and comes down the chain once, never three times. Must stay free
+of heavy imports, and must never leave a mount in the machine's own mount namespace.
 """
 
 from __future__ import annotations
@@ -59,7 +57,6 @@ _stop_requested = False
 
 
 def stop_requested() -> bool:
-    """A prompt that catches KeyboardInterrupt must end then."""
     return _stop_requested
 
 
@@ -68,7 +65,7 @@ def inside() -> bool:
 
 
 def agent_uid(process: int) -> int:
-    """The user, and group, of an agent process: each another (agent_user.py), unless nearly all numbers are taken. Only inside a
+    """Return the user, and group, of an agent process: each has another (agent_user.py), unless nearly all numbers are taken. Only inside a
     sandbox."""
     first, *others = os.environ[_UIDS].split(",")
     return int(others[process % len(others)] if others else first)
@@ -87,15 +84,14 @@ def group_of(user: int) -> int:
 
 
 def unprivileged_uid() -> int:
-    """A user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root: there is
-    nothing to give up."""
+    """Return a user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root."""
     if os.geteuid() != 0:
         return -1
     return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
 
 
 def start_time(pid: int | str = "self") -> str:
-    """The start time is in clock ticks since boot; with the pid it names a process for good. Raises OSError."""
+    """Return clock ticks since boot, which with the pid name a process for good. Raises OSError."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[19]
 
@@ -133,8 +129,8 @@ def run(work: Callable[[], int]) -> int:
 
 @contextmanager
 def child_apart() -> Iterator[None]:
-    """The child that this thread starts meanwhile is pid 1 of a PID namespace: it sees and signals no other process of the run, and what it
-    starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
+    """Make the child that this thread starts meanwhile pid 1 of a PID namespace: it sees and signals no other process of the run, and what
+    it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")

@@ -1,7 +1,6 @@
 """Measures how much slower this machine is than the one for which limits of time are written, and adapts the limits.
 
-A machine under emulation, or with much else to do, needs longer for the same work. It is measured when first asked for, in some hundredths
-of a second: limits are needed before any calibration, and under the load of now.
+It is measured when first asked for, in some hundredths of a second: limits are needed before any calibration, and under the load of now.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ USUAL_S = 0.004
 MOST = 50.0
 """On a slower machine something is broken [ours]."""
 PATIENCE = "MRCBED_PATIENCE"
-"""Sets the least factor, for programs that wait for others longer than a measurement sees."""
 
 
 @lru_cache(maxsize=1)

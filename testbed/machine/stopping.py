@@ -1,7 +1,7 @@
 """Ctrl-C from a command's first moment on.
 
-Later a handler raises KeyboardInterrupt and remembers it, since the import of an extension may swallow an exception. So code that takes
-long or leaves something behind calls :func:`go_on` first. Must stay free of heavy imports.
+A handler raises KeyboardInterrupt and remembers it, since the import of an extension may swallow an exception. So code that takes long or
+leaves something behind calls :func:`go_on` first. Must stay free of heavy imports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Surroundings of a user's run: a container, and what it withholds; a processor that lacks what NumPy needs."""
+"""Finds a container and what it withholds, and a processor that lacks what NumPy needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
 
 
 def container(root: Path = Path("/")) -> str:
-    """The container's kind, "" if none can be seen. A virtual machine does not count: it has its own kernel."""
+    """A virtual machine does not count: it has its own kernel."""
     for mark, name in MARKS:
         if (root / mark.lstrip("/")).exists():
             return name

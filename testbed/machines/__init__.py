@@ -1,1 +1,1 @@
-"""One emulated fabric on several machines: the world that a coordinator steers, and the far side that carries out a part of it."""
+"""One emulated fabric on several machines (docs/how/machines.md): the coordinator's world, and the far side that carries out a part."""

@@ -1,4 +1,4 @@
-"""The agent of a host on another machine, as scenarios and prompt know agents (testbed.world.Agent)."""
+"""The agent of a host on another machine."""
 
 from __future__ import annotations
 

@@ -44,8 +44,6 @@ COMPLAINT = 1 << 16
 
 
 class Message(msgspec.Struct):
-    """An answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
-
     id: int = 0
     ok: object = None
     error: str = ""
@@ -201,7 +199,7 @@ class Channel:
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def close(self, timeout: float = END_S) -> None:
-        """The far side takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for ``timeout``
+        """End the far side's input: it takes its part down, and sends its logs. Kills the command if it says nothing for ``timeout``
         seconds. Idempotent."""
         self._closing, begun = True, time.monotonic()
         with self._writing:
@@ -285,7 +283,7 @@ class Channel:
 
 
 def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
-    """Machines work at the same time. Raises the first's error after all have answered."""
+    """Ask all machines at the same time. Raises the first's error after all have answered."""
     return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
 
 

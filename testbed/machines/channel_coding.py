@@ -1,7 +1,5 @@
-"""The far side's end of the channel: lines of JSON on standard input and output (channel.py has the other end).
-
-Lines are read without Python's buffer, since the reader changes its process on the way (far.py).
-"""
+"""The far side's end of the channel: lines of JSON on standard input and output. They are read without Python's buffer, since the reader
+changes its process on the way (far.py)."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ class Wire:
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> Order | None:
-        """Returns None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
+        """Return None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MOST_LINE:
                 self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")
@@ -69,7 +67,7 @@ class Wire:
         self.say(event="died", reason=f"what it was sent makes no sense: {why}")
 
     def say(self, **message: Any) -> None:
-        """Nothing happens if nobody listens: the reading side hears of that."""
+        """Send a message; nothing happens if nobody listens: the reading side hears of that."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         with self._lock:
             try:

@@ -1,9 +1,7 @@
-"""One clock for several machines: how far another machine's monotonic clock is from ours, and how sure that is.
+"""Finds how far another machine's monotonic clock is from ours, and how sure that is (docs/how/machines.md).
 
-The coordinator asks for the time many times over the control channel. The answer that took least time says most (the minimum filter of NTP,
-RFC 5905, section 10): the other clock was read somewhere between question and answer, so the middle is wrong by half of the round trip at
-most. A machine's part of a run then lives in a time namespace that is shifted by the offset (far.py), so every process there reads the
-coordinator's clock.
+Of many answers the quickest says most (the minimum filter of NTP, RFC 5905, section 10). The other clock was read somewhere between
+question and answer, so the middle is wrong by half of the round trip at most.
 """
 
 from __future__ import annotations
@@ -34,6 +32,6 @@ def offset(readings: Iterable[Reading]) -> Offset:
 
 
 def wall_unsure_ns(begin: Offset, end: Offset) -> int:
-    """Bound how wrong the other machine's times are in ours between two estimates of the shifted clock, which should differ from ours by 0:
-    any difference is drift, or the first shift's error."""
+    """Bound how wrong the other machine's times are between two estimates of the shifted clock, which should differ from ours by 0: any
+    difference is drift, or the first shift's error."""
     return max(abs(one.wall_ns) + one.wall_unsure_ns for one in (begin, end))

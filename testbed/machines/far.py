@@ -1,8 +1,8 @@
-"""The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders on standard input, and ends with that.
+"""The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders on standard input.
 
 Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
-namespace in which the monotonic clock is the coordinator's, and starts the sandbox there, whose worker goes on reading. When the channel
-closes, is silent, or this machine's part dies, everything here ends.
+namespace whose monotonic clock is the coordinator's, and starts the sandbox there, whose worker goes on reading. When the channel closes,
+is silent, or this machine's part dies, everything here ends.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ class Begin:
 
 
 def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
-    """Return the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
         raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
@@ -103,7 +102,7 @@ def measures(results: str) -> AbstractContextManager[None]:
 
 
 def shift_time(wall_offset_ns: int) -> None:
-    """Processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
+    """Let processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0

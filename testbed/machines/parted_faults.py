@@ -1,7 +1,5 @@
-"""Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents.
-
-The machine with a fault's first cable reports what it did.
-"""
+"""Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents. The machine with a
+fault's first cable reports what it did."""
 
 from __future__ import annotations
 
@@ -18,8 +16,6 @@ from topologies.parts import Part
 
 
 class MachineFaults:
-    """Numbers are the coordinator's; each machine has its own."""
-
     def __init__(self, fabric: Fabric, parts: Sequence[Part], channels: Sequence[Channel]) -> None:
         self.fabric, self.channels = fabric, channels
         self._owner = {link.name: part.machine for part in parts for link in part.links}
@@ -31,7 +27,7 @@ class MachineFaults:
         self.faults = self
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        """Raises FaultError, FabricError or UserError; then nothing has begun."""
+        """Begin a fault under the coordinator's number. Raises FaultError, FabricError or UserError; then nothing has begun."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:

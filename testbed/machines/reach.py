@@ -1,7 +1,5 @@
-"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach`` give them.
-
-The command's standard input and output lead to ``mrcbed tools machine`` on the other side. By default it is ssh.
-"""
+"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach`` give them. The command's standard streams
+lead to ``mrcbed tools machine`` on the other side."""
 
 from __future__ import annotations
 

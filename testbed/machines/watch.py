@@ -1,7 +1,4 @@
-"""The fidelity watch of a run on several machines: each watches itself, and the reports become one, the worst of each finding.
-
-The clocks are compared at the begin and at the end: how unsure times of different machines are is a finding of its own.
-"""
+"""The fidelity watch of a run on several machines: their reports become one, with the worst of each finding."""
 
 from __future__ import annotations
 

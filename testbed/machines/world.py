@@ -1,8 +1,5 @@
-"""One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here.
-
-The coordinator needs neither root nor a kernel that can emulate. When one machine is gone, :meth:`Machines.check` raises and names it, and
-:meth:`Machines.stop` ends all.
-"""
+"""One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here,
+without root. When a machine is gone, :meth:`Machines.check` raises and names it."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ STILL_S = 0.02
 """The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
 PING_S = 2.0
 LOADS_S = 0.004
-"""An answer about queues is good for further ports for so long: samples of all watched ports are one question [ours]."""
+"""An answer about queues is good for further ports for so long [ours]."""
 
 
 class Machines(Started, TakesFaults):
@@ -88,7 +85,7 @@ class Machines(Started, TakesFaults):
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """All machines get one clock, and frames must cross. After an error nothing stays anywhere."""
+        """Bring all up: machines get one clock, and frames must cross. After an error nothing stays anywhere."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -230,7 +227,7 @@ class Machines(Started, TakesFaults):
     # --- counters ----------------------------------------------------------------------------------------------
 
     def lost_on_trunk(self) -> dict[int, int]:
-        """Lost packets by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
+        """Return lost packets by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
         received = self._carried()
         sent = self._carried()
         with whole(self.channels):
@@ -312,7 +309,6 @@ class Machines(Started, TakesFaults):
         return answer
 
     def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
-        """Returns where a packet is seen, on both its machines. Raises FabricError if the EV names no path."""
         mark = os.urandom(16)
         frame = frame_of(self.fabric, src, dst, ev, mark)
         begin, end = self.channel_of(src), self.channel_of(dst)

@@ -284,11 +284,14 @@ class Failover(Row, kw_only=True):
     left_queue_pairs: Annotated[Count, Doc("queue pairs with a packet on a path that it cut; 0: nobody used the paths")]
     srtt_ns: Annotated[Number | None, Doc("their median smoothed RTT before it")]
     rotation_ns: Annotated[Number | None, Doc("their longest rotation: EVs in use times the mean time between packets")]
-    last_on_dead_rtts: Annotated[Number | None, Doc("longest time from an outage to the last data packet on a path that it cut, over the "
-        "sender's smoothed RTT")]  # fmt: skip
-    last_on_dead_over_rotation: Annotated[Number | None, Doc("the same less one rotation")]
+    last_on_dead_rtts: Annotated[Number | None, Doc("longest time from an outage under traffic to a sender's last data packet on a path "
+        "that it cut, over its last smoothed RTT before, else that of its first verdict, else the base RTT")]  # fmt: skip
+    last_on_dead_over_rotation: Annotated[Number | None, Doc("the same less one rotation: the EVs in use times the mean time between the "
+        "sender's packets (median over its last ten busy bins). If its first packet there left later than a rotation after the outage "
+        "began, its time counts from a rotation before that packet [ours]")]  # fmt: skip
     losses_per_ev: Annotated[Count | None, Doc("most data packets found lost on one EV in one outage")]
-    losses_per_ev_bound: Annotated[Count | None, Doc("what the window allows there: ceil(window / EVs) + 1")]
+    losses_per_ev_bound: Annotated[Count | None, Doc("what the window allows there: ceil(window / EVs) + 1; EVs in use at the first "
+        "verdict, largest window from the outage until then, in full packets (MRC: payload and 88 bytes; RoCE: frames)")]  # fmt: skip
     ev_loss_excess: Annotated[Whole | None, Doc("most losses on one EV beyond their bound")]
     kept_during: Annotated[Amount | None, Doc("of flows that it hits, the least goodput from 20 base RTTs after its begin to its end, over "
         "the goodput before the first fault")]  # fmt: skip
@@ -318,7 +321,8 @@ class Killed(Row, kw_only=True):
 
 
 class Pool(Row, kw_only=True):
-    """All times at which theory leaves one capacity, without the 20 base RTTs after each loss of capacity and the 60 after each return."""
+    """All times at which theory leaves one capacity, without the 20 base RTTs after each loss of capacity and the 60 after each return.
+    Parts shorter than 20 are left out, too, and slow and straggler faults, which theory does not cover [ours]."""
 
     broken: Annotated[bool, Doc("whether something was dead")]
     ns: Annotated[Number, Doc("how long in all", unit="ns")]

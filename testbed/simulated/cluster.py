@@ -1,4 +1,4 @@
-"""A simulated fabric with everything on it as one object: testbed.emulated.cluster.Cluster's contract, in virtual time."""
+"""A simulated fabric with everything on it as one :class:`testbed.world.World`, in virtual time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ EMULATED = "drop --world simulated to emulate it"
 
 
 class SimulatedCluster(Started, TakesFaults):
-    """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``. ``split``
-    processes share the simulation once there are agents; 1 where several cannot (testbed.simulated.split.why_not)."""
+    """``pcap_links`` are captured to files in ``pcap_dir``. ``split`` processes share the simulation; 1 where several cannot
+    (split.why_not)."""
 
     name = SIMULATED
 
@@ -116,7 +116,6 @@ class SimulatedCluster(Started, TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Switches that choose among their uplinks avoid these links; the runner tells the transports."""
         links = [self.fabric.link(name) for name in dead_links]
         self.network.reroute(links)
         self._changed("reroute", links)

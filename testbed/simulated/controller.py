@@ -1,4 +1,4 @@
-"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets."""
+"""The controller's part in a simulated fabric: the same steering, which reaches agents without sockets."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ class SimulatedController:
             self.steering.link_changed(change)
 
     def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
-        """Raises ValueError for an unknown policy."""
         self.direct_links.reached = {f"h{agent.host.number}": agent for agent in agents}
         self.steering.set_agents(dict.fromkeys(self.direct_links.reached, ""), policy)
 

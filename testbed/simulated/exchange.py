@@ -2,8 +2,8 @@
 
 A frame that left a NIC port goes to the process of its plane, one that left its last link to that of its host.
 
-A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. Each
-direction has two pieces of memory, in turns. The answer to one piece shows that the other has been read, so that it can be written again.
+A frame is four numbers and its bytes, in memory that two processes share; a message on a socket says how many there are. Each direction has
+two pieces of memory, in turns. The answer to one piece shows that the other has been read and may be written.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from testbed.simulated.frame import Fifo, Frame, in_order, merged
 
 _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, whether someone is to be told
 HEAD: Final[i64] = 32
-"""Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""A message with this number of frames says that all must give up."""
 
 
 class Aborted(Exception):
@@ -54,7 +52,7 @@ class Wire:
         self.written, self.read = written, read
 
     def send(self, turn: int, frames: Fifo, complete: bool, first: int, halted: bool) -> None:
-        """Empties the queue; does not block. ``complete``: with what switches have changed."""
+        """Empty the queue; does not block. ``complete``: with what switches have changed."""
         memory = self.written[turn]
         leaving = frames.frames()
         frames.clear()
@@ -126,8 +124,8 @@ class Peers:
         return own if owner == self.own else self.out[owner]
 
     def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
-        """Give all others their frames, and get theirs in the order of their events, together with ``own``, which is emptied. ``arrivals``:
-        at their hosts, not on their way to switches; each length of path is then in order."""
+        """Give all others their frames, and get theirs in the order of their events, with ``own``, which is emptied. ``arrivals``: at their
+        hosts, not on their way to switches; each length of path is then in order."""
         turn = self._turn
         self._turn = 1 - turn
         for queue in (own, *self.out):

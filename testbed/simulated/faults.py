@@ -15,7 +15,7 @@ from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
 Called = Callable[..., None]
-"""Called with a method's name and arguments after its call here: other processes may have to call it, too."""
+"""Gets a method's name and arguments after its call here: other processes may have to call it, too."""
 
 
 def nobody(method: str, *args: Any) -> None:

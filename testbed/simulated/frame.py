@@ -1,7 +1,7 @@
-"""Events of a simulated network, in the order of their times, and its frames, which are events themselves.
+"""Events of a simulated network, and its frames, which are events themselves.
 
-Switches read and change a few bytes of the outer header. These are kept beside the bytes as numbers, and put back by
-:meth:`Frame.contents`. All times ps, all sizes bytes.
+The few bytes of the outer header that switches read and change are kept beside the bytes as numbers; :meth:`Frame.contents` puts them back.
+All times ps, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
 _ETHERTYPE: Final = 0x86DD - (1 << 16)
 _INNER_NET: Final = int.from_bytes(INNER_PREFIX[:8], "big", signed=True)
 _BACKGROUND_NET: Final = int.from_bytes(BACKGROUND_PREFIX, "big", signed=True)
-"""Prefixes are signed numbers, as the compiler's own functions read them."""
 _EXTENSIONS: Final = (0, 43, 44, 51, 60)
-"""Next headers that may hide another one (RFC 8200), as spoofed() in fabric.bpf.c has them."""
+"""Next headers that may hide another one (RFC 8200), as in spoofed() of fabric.bpf.c."""
 _TRIM: Final[i64] = layout.TRIM_BYTES
 
 
@@ -43,8 +42,7 @@ RETRY: Final[i64] = 2 * _KIND  # of a high class whose bucket was overdrawn
 PAUSE: Final[i64] = 3 * _KIND  # and its end
 WAKE: Final[i64] = 4 * _KIND  # of a host
 PORT_BITS: Final[i64] = 24
-"""Bits of an order with a port's number, which tells events of one kind and time apart. Above them are 32 drawn bits and the two of a
-port's stage."""
+"""Bits of an order with a port's number. Above them are 32 drawn bits and the two of a port's stage."""
 STAGE_AT: Final[i64] = PORT_BITS + 32
 
 
@@ -53,9 +51,8 @@ def within_kind(order: i64) -> i64:
 
 
 class Event:
-    """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed from what its own port or host knows
-    (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was entered. So events of one time happen in the same order in
-    one process and in several."""
+    """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed from what its own port or host knows,
+    never from when it was entered. So events of one time happen in the same order in one process and in several."""
 
     def __init__(self) -> None:
         self.at: i64 = LONG_AGO
@@ -75,8 +72,6 @@ class Call(Event):
 
 
 class Frame(Event):
-    """``data``: as its sender gave it, at least an Ethernet and an IPv6 header."""
-
     def __init__(self, data: bytes) -> None:
         self.at = LONG_AGO
         self.order = 0
@@ -112,7 +107,7 @@ class Frame(Event):
         self.back = (self.back & 0xFFFF_FFFF) << 16
 
     def spoofed(self, source: i64) -> bool:
-        """Whether the inner source is another host than ``source``, exactly as in fabric.bpf.c."""
+        """Say whether the inner source is another host than ``source``, exactly as in fabric.bpf.c."""
         data = self.data
         if read_i16_be(data, 12) != _ETHERTYPE:
             return False
@@ -267,7 +262,7 @@ class Calendar:
         heap[k] = event
 
     def follow(self, frames: Fifo) -> None:
-        """Append frames in order, no sooner than those that followed before, so only those of the last one's time need sorting. Empties
+        """Append frames in order, no sooner than those that followed before: only those of the last one's time need sorting. Empties
         ``frames``."""
         first, last = frames.first, self._later.last
         if first is not None and last is not None and before(first, last):

@@ -1,5 +1,4 @@
-"""A host without a process: it does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock. Computing
-takes no time."""
+"""A host without a process: it does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
 MOST = 1 << 20
-"""An engine paces its ports, so only a bug would send so many frames at once."""
 
 
 class _NoRing:
@@ -27,8 +25,6 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """The NIC ports of a host, as agents.nic.packet_io.PacketIO is a device's."""
-
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host
         self.ring = _NoRing()
@@ -68,7 +64,6 @@ class Steered(Station):
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Unwritten log lines are lost."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -198,7 +193,6 @@ class SimulatedAgent:
         return self.host.over
 
     def fileno(self) -> int:
-        """Return -1: there is nothing to select on, the network reports new messages."""
         return -1
 
     def call(self, op: str, **args: Any) -> Any:

@@ -1,9 +1,8 @@
-"""Ctrl-C and SIGTERM while compiled code runs, where an exception must not arise just anywhere.
+"""Lets Ctrl-C and SIGTERM wait while compiled code runs, where an exception must not arise just anywhere.
 
 Python also looks for signals in the middle of a product of large integers; mypyc takes a product that raises for lack of memory, and aborts
-the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the middle of an event, or of a message to another process,
-would leave either half done. So while a simulation runs, handlers wait for a place where nothing is half done. This module is not compiled:
-compiled code does not look for signals.
+the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the middle of an event, or of a message, would leave it half
+done. This module is not compiled: compiled code does not look for signals.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The simulated fabric: events in virtual time, links that serialise, switches that shift and forward. Seeded, and nothing else is random.
+"""The simulated fabric: links that serialise, switches that shift and forward. Seeded, and nothing else is random.
 
-A frame takes its path's links one after the other. Each puts whole frames on the wire at its rate, out of the queue of its egress port
-(:mod:`testbed.simulated.port`). A switch has a frame when all of it is there; if it cuts through, it has by then sent what it had of it.
-The delay passes once, at the end of the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. drop_malformed
-stays 0: engines alone send here, and no fault touches an outer header.
+Each link puts whole frames on the wire at its rate, out of the queue of its egress port (:mod:`testbed.simulated.port`). A switch has a
+frame when all of it is there; if it cuts through, it has by then sent what it had of it. The delay passes once, at the end of the path.
+drop_malformed stays 0: engines alone send here.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class Station:
         raise NotImplementedError
 
     def port_paused(self, plane: int, paused: bool) -> None:
-        """The switch refuses data from a NIC port, or takes it again (PFC)."""
         raise NotImplementedError
 
 
@@ -78,7 +76,7 @@ class Network(Windows):
         """The map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
-        """Functions by port number, which get the time and bytes of frames that crossed the cable from that port."""
+        """By port: gets the time and bytes of each frame that crossed the cable from it."""
         self.delayed = vec[i64]([0] * fabric.host_count)
         self._local: i64 = fabric.local_delay_ps
         self._more: i64 = fabric.delay_ps - fabric.local_delay_ps  # across T1s
@@ -157,7 +155,6 @@ class Network(Windows):
             self._start(port)
 
     def _land(self, frame: Frame) -> None:
-        """All of this frame is at the cable's far end: the next may go."""
         port = self.ports[frame.port]
         if port.wire is not frame:
             return  # the cable went down meanwhile
@@ -362,7 +359,7 @@ class Network(Windows):
         self._switch_states[self._numbers[name]] = state
 
     def set_link(self, link: Link, up: bool) -> None:
-        """What was in queues and on the cable is lost in both directions, hosts see their carrier."""
+        """What was in queues and on the cable is lost in both directions; hosts see their carrier."""
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
@@ -406,7 +403,6 @@ class Network(Windows):
         return self.ports[port].waiting
 
     def figures(self) -> bytes:
-        """Returns :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
         out = BytesWriter()
         for port in self.ports:
             for word in port.stats:

@@ -1,8 +1,4 @@
-"""Rows of ports from what a simulated network counted.
-
-A port's egress is counted where its host or plane is computed, what arrives there where its plane is. In every other process these stay 0,
-so that counts add up.
-"""
+"""Rows of ports from what a simulated network counted. A process counts 0 for what others compute, so that all counts add up."""
 
 from __future__ import annotations
 
@@ -22,8 +18,8 @@ _PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
 _POOL = ("pool_bytes", "pool_peak_bytes")
 _POOLED = _WAITING + 1 + len(_PAUSE)
 WIDTH = _POOLED + len(_POOL)
-"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses, and what all ports of its switch hold
-of their pool, now and at most."""
+"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses, and what its switch's pool holds, now
+and at most."""
 
 Table = NDArray[np.int64]
 

@@ -1,8 +1,8 @@
 """A simulated switch's memory: the pool that its ports share, if they do, and what each ingress port's lossless packets hold (PFC).
 
-The terms are those of SAI, the interface of switch chips: a queue may hold ``alpha`` times what is free of the pool (Choudhury and Hahne,
-1998: dynamic thresholds). A packet counts as taken when the threshold is computed, so that the pool never overflows: one busy queue may
-hold alpha / (1 + alpha) of it, each of n such queues alpha / (1 + n alpha). All sizes bytes.
+As in SAI, a queue may hold ``alpha`` times what is free of the pool (Choudhury and Hahne, 1998: dynamic thresholds). A packet counts as
+taken when the threshold is computed, so that the pool never overflows: one busy queue may hold alpha / (1 + alpha) of it, each of n such
+queues alpha / (1 + n alpha). All sizes bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class Pool:
         self.alpha, self.alpha_lossless = fabric.pool_alphas
 
     def room(self, length: i64) -> i64:
-        """What a queue may hold with a packet of ``length`` that comes now."""
         return self.alpha * (self.size - self.used - length) >> _SHIFT
 
     def room_lossless(self, length: i64) -> i64:
@@ -45,8 +44,6 @@ class Pool:
 
 
 class Held:
-    """What came in by one port under PFC and waits, and whether the other end has been told to stop."""
-
     def __init__(self) -> None:
         self.size: i64 = 0
         self.beyond: i64 = 0  # in headroom, outside the pool

@@ -85,7 +85,6 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
-        """Return the number of pauses, the time of all, and that of the longest, with one that lasts."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
@@ -155,7 +154,7 @@ class SimPort(Event):
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """The rate counts from the next frame on. The high class may have half. Only that class has a bucket: a wire never goes faster."""
+        """The rate counts from the next frame on. The high class may have half, and alone has a bucket: a wire never goes faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
@@ -280,7 +279,7 @@ class SimPort(Event):
     def next_order(self) -> i64:
         """Draw the order of the next frame among those that land at the same time. With a fixed order of ports the first would win every
         race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the draw: where switches
-        cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
+        cut through, a frame may leave several at one time, and what follows from an event comes after it."""
         turn = self.turns
         self.turns = turn + 1
         z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF

@@ -1,7 +1,6 @@
 """Ranks as threads in virtual time: a Python program on each simulated host, of which one runs at any moment.
 
-A rank runs until it waits or lets time pass; when all wait, the network goes on. Computing takes no virtual time: programs declare theirs
-(agents.communicator.Communicator.compute).
+A rank runs until it waits or lets time pass; when all wait, the network goes on. Computing takes no virtual time: programs declare theirs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One simulation in several processes: this one steers, and computes its share of hosts and planes; the others are forked from it.
 
-Every process has the whole network as it was at the fork, and computes its own hosts with their NIC ports, and its own planes. All advance
-together (:mod:`testbed.simulated.windows`). Between two advances the others wait for commands.
+Every process has the whole network as it was at the fork, and computes its own hosts with their NIC ports, and its own planes. Between two
+advances (:mod:`testbed.simulated.windows`) the others wait for commands.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ END_S = 10.0
 
 
 def why_not(fabric: Fabric) -> str:
-    """Why one process has to simulate this fabric; empty if several can."""
     if fabric.local_delay_ps == 0:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
@@ -119,7 +118,7 @@ class Crew(Steering):
         return self.hosts[number]
 
     def change(self, method: str, *args: Any) -> None:
-        """The others call this method of the network, which was called here, before anything else."""
+        """Let the others call this method of the network, which was called here, before anything else."""
         self.changes.append((method, args))
 
     @uninterrupted()
@@ -226,15 +225,14 @@ class Crew(Steering):
 
 
 def nic_bytes(network: Network) -> int:
-    """The most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest. Each
-    frame comes with its numbers, and has at least an Ethernet and an IPv6 header."""
+    """Return the most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest.
+    Each frame comes with its numbers, and has at least an Ethernet and an IPv6 header."""
     fabric = network.fabric
     most = fabric.nic_rate * network.reach // BYTE + fabric.frame_bytes
     return most + HEAD + most * HEAD // OUTER
 
 
 def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[Wire | None]]:
-    """``most``: :func:`nic_bytes`; memory that is never written costs nothing."""
     count = max(hosts) + 1
     wires: list[list[Wire | None]] = [[None] * count for _ in range(count)]
     for a in range(count):
@@ -337,7 +335,6 @@ def _serve(
 
 
 def _done(method: Callable[..., Any], args: tuple[Any, ...], peers: Peers) -> tuple[Any, Exception | None]:
-    """Return the result, and what was raised in a form that can be sent."""
     try:
         return method(*args), None
     except (AgentError, ValueError, UserError) as error:

@@ -1,12 +1,12 @@
 """Lets time pass in a simulated network: in windows, in one process or in several.
 
-A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees it. What happens in a window at a host or
-in a switch reaches no host in the same window. So all hosts with their NIC ports (the *edge*) act for a window, then all switches (the
-*core*), whose planes meet in hosts only. Each host, and each plane, sees its own events in the order of their times, and those of one time
-in an order that it can compute itself (:class:`testbed.simulated.frame.Event`). So the same seed gives the same bytes, whatever process
-computes which host and plane. Whoever steers the network (faults, controller, runner) acts between windows.
+A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees it. What happens in a window reaches no
+host in the same window. So all hosts with their NIC ports (the *edge*) act for a window, then all switches (the *core*), whose planes meet
+in hosts only. Each host and plane sees its own events in the order of their times, and those of one time in an order that it can compute
+itself (:class:`testbed.simulated.frame.Event`). So the same seed gives the same bytes in any number of processes. Whoever steers the
+network acts between windows.
 
-Where a window begins and ends is the same in all processes of a simulation, since it depends on the next event of any of them.
+Where a window begins and ends is the same in all processes, since it depends on the next event of any of them.
 """
 
 from __future__ import annotations
@@ -74,19 +74,18 @@ class Windows:
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of whoever steers, now if ``when`` is past. It comes before all else of that time. Hosts have
-        :meth:`wake`."""
+        """Schedule ``action(a, b)`` of whoever steers, now if ``when`` is past, before all else of that time. Hosts have :meth:`wake`."""
         if self._in_window:
             raise RuntimeError("a host or switch cannot steer the network: its window may be past that time")
         self._control.enter(Call(action, a, b), when, self._next_order)
         self._next_order += 1
 
     def wake(self, host: int, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of a host, not in the past. It comes after all else that happens to the host then."""
+        """Schedule ``action(a, b)`` of a host, not in the past, after all else that happens to the host then."""
         self._edge.enter(Call(action, a, b), when, WAKE | host)
 
     def run(self, until: int) -> bool:
-        """Processes events up to and including ``until``; False if halted before."""
+        """Process events up to and including ``until``; False if halted before."""
         with uninterrupted():
             return self._run(until)
 

@@ -1,7 +1,7 @@
 """Builds the verbs library of programs, when it is first asked for or by `make verbs`. Needs gcc and libibverbs' header.
 
-``layout.h`` is generated from :mod:`agents.verbs.layout`: every whole number in capitals as ``MRCBED_<NAME>``, the size of every structure
-as ``MRCBED_SIZE_OF_<NAME>``, the places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
+``layout.h`` is generated from :mod:`agents.verbs.layout`: whole numbers as ``MRCBED_<NAME>``, sizes of structures as
+``MRCBED_SIZE_OF_<NAME>``, places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
 """
 
 from __future__ import annotations

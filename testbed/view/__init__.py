@@ -1,1 +1,1 @@
-"""Shows a run path by path: log lines become frames (fold), a page shows them (static), as one file (inline). Format: docs/how/view.md."""
+"""Shows a run path by path (docs/how/view.md): log lines become frames (fold), a page shows them (static), as one file (inline)."""

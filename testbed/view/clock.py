@@ -1,4 +1,4 @@
-"""Converts times of a run from ps, as its raw files count, to ns, as people read them. Pure."""
+"""Converts times of a run from ps to ns, as people read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ PLACES = 3
 
 
 def in_ns(tree: dict[str, Any]) -> dict[str, Any]:
-    """Give each key that ends in ``_ps``, also of inner tables, in ns under a fitting name."""
     made: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict):

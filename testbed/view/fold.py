@@ -1,16 +1,13 @@
 """Log lines in, frames out: what a view shows of a run. Sans-IO; the same for a living run and for one that is over.
 
-Theory of operation.
+- :meth:`Fold.feed` takes lines by file, in any portions, and keeps what is no whole line yet.
+- Lines of all files are folded in order of time; those of one time by the file's name (the runner's first, which has the faults), then by
+  their order. A follower says up to which time it has read everything (:meth:`Fold.frames`); a later line is folded then.
+- A frame is a plain dictionary with its kind ``f`` and time ``t``, ns of the network since the run began. It says what holds from then on
+  of one subject (a path, a fault, a port, a rank's step), so a view's state is the last frame of each subject: :class:`State`.
+- Events that come by the hundreds (losses) are counted per path and bin.
 
-1. Lines come by file, in any portions: :meth:`Fold.feed` keeps what is no whole line yet.
-2. Lines of all files are folded in order of time. Those of one time go by the file's name (the runner's first, which
-   has the faults), then by their order in the file. A follower
-   says up to which time it has read everything (:meth:`Fold.frames`); a line that comes later still is folded then.
-3. A frame is a plain dictionary with its kind ``f`` and time ``t``, ns of the network since the run began. It says what holds from then
-   on of one subject (a path, a fault, a port, a rank's step), so that a view's state is the last frame of each subject: :class:`State`.
-4. Events that come by the hundreds (losses) are counted per path and bin.
-
-Frames therefore depend on the lines alone, not on how they were cut, and a :meth:`State.keyframe` stands for all frames before it.
+So frames depend on the lines alone, not on how they were cut, and a :meth:`State.keyframe` stands for all frames before it.
 """
 
 from __future__ import annotations
@@ -35,6 +32,32 @@ Frame = dict[str, Any]
 BIN_RTTS = 2
 """Losses are counted over so many base RTTs, as the agents' goodput is."""
 MOST_LINE = 1 << 24
+"""Bytes of a log's longest line [ours]."""
+FRAMES = {
+    "run": (
+        "the run, first of all", "v (format), key, transport, fabric, links (name kind plane a b gbps), ranks, jobs (name ranks each, if "
+        "it runs jobs), pairs (src dst evs: EV, plane, uplink, state, cables by their place in links), theory's step, cost",
+    ),
+    "pair": ("a pair that connects later", "as in pairs"),
+    "path": ("paths of a pair", "src dst evs state why"),
+    "fault": ("a fault, by name", "name fault on phase links gone text"),
+    "ports": (
+        "ports", "ns, rows: port number, bytes that left in the ns before t, bytes waiting, marked, trimmed, dropped. Port 2n is end "
+        "a of link n, 2n+1 its end b. Ten times a second of wall time, less often with over 512 ports, at most twice per base RTT",
+    ),
+    "rate": ("a host", "ns host tx rx: payload per plane in the ns from t on"),
+    "evs": ("a pair", "ns src dst tx: [EV, packets] in the ns from t on"),
+    "cwnd": ("a queue pair", "src dst qp window in_flight srtt_ns"),
+    "loss": ("a path", "ns src dst ev lost trimmed again: packets lost, trimmed, and sent again, in the ns from t on"),
+    "messages": ("a host", "ns count: messages of flows that were acknowledged"),
+    "step": (
+        "a rank", "rank step start ok; t is its end, negative steps are warm-up. Of jobs also phase: with alone_steps each job has one, "
+        "and the last is of all together",
+    ),
+    "event": ("what happened", "what level host text, where what is the log line's kind"),
+    "end": ("the run's end", "outcome reason text"),
+}  # fmt: skip
+"""Kind of a frame -> (subject, fields). Later versions add fields and kinds; a page ignores what it does not know."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")

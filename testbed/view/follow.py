@@ -15,7 +15,7 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_S = 0.3
-"""Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, the
+"""Wall time after a line in which earlier ones may still come [ours]: agents write ten times a second. After as long without any line, the
 follower waits for none."""
 PORTION = 1 << 20
 
@@ -25,7 +25,6 @@ class Follower:
         self.raw = raw
         self.run = run
         self.behind = False
-        """A file held more than the last look read: look again at once."""
         self.over = False
         self._fold = Fold(run)
         self._offsets: dict[Path, int] = {}

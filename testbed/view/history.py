@@ -1,7 +1,7 @@
 """The frames of a living view, kept for pages that open later or read slowly. Sans-IO.
 
-A page is a place in the list of lines. One that has fallen behind what is kept begins anew: it gets ``missed``, and keyframes that stand
-for all lines that were dropped. So a page that reads slowly, or not at all, costs no memory.
+A page is a place in the list of lines. One that has fallen behind what is kept gets ``missed``, and keyframes that stand for the dropped
+lines. So a slow page costs no memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from testbed.view.fold import Frame, State
 
 KEPT = 20_000
 BEHIND = 2_000
-"""An open page so far behind begins anew; a page that opens reads all lines that are kept."""
 
 
 def line(source: str, frame: Frame) -> str:

@@ -1,7 +1,5 @@
-"""Makes ``replay.html``: the frames of some runs in one file that needs no network, no server and no root.
-
-Its Content-Security-Policy lets nothing be loaded, and nothing run but the page's own scripts, by their hash.
-"""
+"""Makes ``replay.html``: the frames of some runs in one file that needs no network, no server and no root. Its Content-Security-Policy lets
+nothing be loaded, and only its own scripts run."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ def run_keys(directory: Path) -> list[str]:
 
 
 def first_of_each(directory: Path) -> list[str]:
-    """Returns one run of each transport, all of the first placement, seed and setting."""
     keys = run_keys(directory)
     records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
     alike = {key: (record.placement, record.seed, record.settings) for key, record in records.items()}

@@ -1,5 +1,4 @@
-"""The description of a run that a view needs before its first line, as the page's first frame: fabric, pairs of hosts with their paths,
-times."""
+"""The description of a run that a view needs before its first line: fabric, pairs of hosts with their paths, times."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Run:
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
-        """Maps (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
+        """Return (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
         pairs: dict[tuple[int, int], dict[int, str]] = {}
         for host, rows in sorted(self.paths.items()):
             for row in rows:
@@ -44,7 +43,6 @@ class Run:
 
     @cached_property
     def queue_pairs(self) -> dict[tuple[int, int], dict[int, int]]:
-        """Maps (sender, receiver) -> EV -> queue pairs that have it before the first line."""
         counts: dict[tuple[int, int], dict[int, int]] = {}
         for host, rows in self.paths.items():
             for row in rows:
@@ -90,8 +88,8 @@ class Run:
         return {"src": src, "dst": dst, "evs": paths}
 
     def new_pair(self, src: int, dst: int) -> dict[int, str]:
-        """The description lacks pairs such as a job's, whose ranks connect later: MRC uses every path, other transports the paths that
-        packets show."""
+        """The description lacks pairs such as a job's, whose ranks connect later: MRC uses every path, others the paths that packets
+        show."""
         return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
 
     @cached_property

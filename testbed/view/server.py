@@ -1,13 +1,9 @@
 """The server of a living view: a process of its own that follows a run's files and gives pages their frames.
 
-It serves on 127.0.0.1 alone, at a low priority, without root. It takes what it needs of the machine before: a listening socket, and a
-directory that it reads (its working directory, so that it need not be able to reach it). It ends when its starter does, never the other way
-round.
-
-Rules of safety, each tested: the Host header names this address; a token of 128 bits, another one for commands, comes in the address's
-fragment, which browsers do not send, and goes in a header, which no other page can set; a POST has our Origin and is JSON; no other origin
-is allowed anything; the page runs its own scripts alone; at most :data:`READERS` pages read at once; who has shown no token yet is one of a
-:class:`Crowd`. It writes nothing: its standard error is the owner's terminal, and clients could fill that.
+It takes what it needs of the machine, a listening socket and its working directory, before it gives up root. It ends when its starter does,
+never the other way round. docs/why/security.md has the rules of safety, each of which is tested. At most :data:`READERS` pages read at
+once; who has shown no token yet is one of a :class:`Crowd`. It writes nothing: its standard error is the owner's terminal, and clients
+could fill that.
 """
 
 from __future__ import annotations
@@ -47,9 +43,9 @@ NICE = 19
 
 
 class Place(msgspec.Struct):
-    """The starter's words, as JSON on standard input, which stays open for as long as the server is to run. ``name`` is for people.
-    ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, or -1. ``user``: whom to become; -1 to
-    stay. ``request_s``: the time for a request to come and be answered."""
+    """The starter's words, as JSON on standard input, which stays open for as long as the server is to run. ``name``, ``looks``, ``user``:
+    as of :class:`testbed.view.live.LiveView`. ``control``: the descriptor of a socket for commands, or -1. ``request_s``: the time for a
+    request to come and be answered."""
 
     name: str
     socket: int
@@ -63,8 +59,6 @@ class Place(msgspec.Struct):
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
-    """A command from a page."""
-
     do: str
     link: str
 
@@ -107,7 +101,7 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Returns None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no
+        """Return None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no
         secret."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
@@ -169,8 +163,6 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 
 class _Frames(StreamingResponse):
-    """A stream for one of :data:`READERS` pages, counted from the check to the end of the connection."""
-
     def __init__(self, view: View) -> None:
         super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)
         self.view = view
@@ -211,8 +203,6 @@ class _Connection(H11Protocol):
 
 
 class Control:
-    """A socket to the process that has the fabric: a line of JSON each way, one command at a time."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer, self.lock = reader, writer, asyncio.Lock()
 
@@ -239,8 +229,6 @@ async def serve(view: View, config: uvicorn.Config, listening: socket.socket) ->
 
 
 class _Wanted(asyncio.Protocol):
-    """Standard input: the server ends when it does."""
-
     def __init__(self, server: uvicorn.Server, view: View) -> None:
         self.server, self.view = server, view
 

@@ -1,5 +1,4 @@
-"""Reads captures without Wireshark: classic pcap files, and a row of words and numbers for each packet of MRC. Files may be anybody's:
-nothing in them is trusted."""
+"""Reads classic pcap files without Wireshark: a row of words and numbers for each packet of MRC. Nothing in a file is trusted."""
 
 from __future__ import annotations
 
@@ -39,7 +38,6 @@ class Packet:
 
 
 def read(path: Path) -> Iterator[Packet]:
-    """Raises :class:`UserError` for what is no pcap file, or a damaged one."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO that nobody writes to is empty
         os.set_blocking(file.fileno(), True)
         head = file.read(24)

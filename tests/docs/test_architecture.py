@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from tests.docs.check import ROOT
+from docs.tools.check import ROOT
 
 PAGE = (ROOT / "docs" / "why" / "architecture.md").read_text()
 CONTRACTS = {c["id"]: c for c in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.check import ROOT, Tree, no_commands, pages, troubles
+from docs.tools.check import ROOT, Tree, no_commands, pages, troubles
 
 TREE = Tree(ROOT)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from docs.tools.keys import PAGES, every_fault, every_key, every_scenario, path_of
 from scenarios.schema.keys import FILES, SCENARIO, keys
 from scenarios.schema.result_keys import FILES as RESULTS
 from scenarios.schema.result_keys import result_keys, results_schema
 from testbed.faults.kinds import KINDS
-from tests.docs.keys import PAGES, every_fault, every_key, every_scenario, path_of
+from testbed.view import fold, run
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_is_as_generated(page: str) -> None:
-    assert path_of(page).read_text(encoding="utf-8") == PAGES[page](), "write it anew: python -m tests.docs.keys"
+    assert path_of(page).read_text(encoding="utf-8") == PAGES[page](), "write it anew: python -m docs.tools.keys"
 
 
 def test_every_key_of_results_says_what_it_means() -> None:
@@ -31,3 +35,9 @@ def test_the_pages_have_every_row() -> None:
     assert all(f"| `{key.dotted}`" in every_key(key.file) for file in FILES for key in keys(file))
     assert all(f"| `{name}` |" in every_fault() and kind.doc in every_fault() for name, kind in KINDS.items())
     assert "| `demo` | A T0-T1 cable dies" in every_scenario()
+
+
+def test_every_figure_table_command_and_frame_says_what_it_is() -> None:
+    assert all("|  |" not in PAGES[page]() for page in PAGES)
+    sources = "".join(Path(module.__file__ or "").read_text(encoding="utf-8") for module in (fold, run))
+    assert set(re.findall(r'"f": "(\w+)"', sources)) == fold.FRAMES.keys()

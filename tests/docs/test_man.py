@@ -8,7 +8,7 @@ import subprocess
 import click
 import pytest
 
-from tests.docs.man import PAGE, escaped, page
+from docs.tools.man import PAGE, escaped, page
 from tests.mrcbed.cli.test_options import EVERY
 
 

@@ -9,8 +9,8 @@ import pytest
 from agents.mrc import wire
 from agents.packets import dscp
 from agents.packets.headers import BTH_AT, ICRC
+from docs.tools.protocol import PAGE, PARTS, written
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, REASONS, SYNDROMES, size
-from tests.docs.protocol import PAGE, PARTS, written
 
 OUTSIDE = {"dscp", "ecn", "hop_limit", "outer_src", "outer_dst", "inner_src", "inner_dst", "ev", "udp_port", "name", "payload"}
 """What the engine's reader tells that is in no header from the BTH on."""
@@ -19,7 +19,7 @@ OUTSIDE = {"dscp", "ecn", "hop_limit", "outer_src", "outer_dst", "inner_src", "i
 @pytest.mark.parametrize("name", PARTS)
 def test_the_page_has_the_part(name: str) -> None:
     page = PAGE.read_text()
-    assert page == written(page, name), "write it anew: python -m tests.docs.protocol"
+    assert page == written(page, name), "write it anew: python -m docs.tools.protocol"
 
 
 def test_a_page_without_a_place_is_found() -> None:

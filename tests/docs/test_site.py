@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.check import ROOT
+from docs.tools.check import ROOT
 
 NEEDED = ("sphinx", "furo", "myst_parser")
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs.check import ROOT
+from docs.tools.check import ROOT
 
 JOBS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
 STEPS = [step for job in JOBS.values() for step in job["steps"]]

@@ -15,7 +15,7 @@ from topologies.units import Duration, Rate
 
 HERE = Path(__file__).parent
 DILATION = 10_000.0
-"""Dilation for a file that sets none: ports of 100 Gb/s run at 10 Mb/s then [ours]."""
+"""Ports of 100 Gb/s run at 10 Mb/s then [ours]."""
 MAX_DILATION = 1_000_000_000.0
 
 
@@ -57,7 +57,7 @@ def fabric_of(data: dict[str, object]) -> Fabric:
 
 
 def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
-    """How many times slower than the network machines run a fabric. Raises :class:`FabricError`."""
+    """Raises :class:`FabricError`."""
     return dilation_of(read_fabric_file(name_or_file, beside))
 
 

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 @option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
 @option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Default: DIR/FORMAT, for csv DIR.")
 def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
-    """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root."""
+    """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root.
+
+    htsim, for uet-htsim and csg-htsim: RUN.cm, one plane's equal part of the traffic, whose first line is the command, and RUN.topo, that
+    plane as a two-tier fat tree. Faults and background traffic are left out.
+
+    astra-sim, for its analytical backend, of rings, trees, reduce-scatter and all-gather: RUN-whole.yml and RUN-broken.yml (-broken-2 and
+    so on), the network while nothing, or something, was broken; RUN-system.json, RUN-memory.json, and a Chakra trace per rank.
+    """
     if form == "csv" and names:
         raise UserError("--run is for the other formats: a CSV has all runs, in its column run")
     from testbed.results.reading import believing

@@ -28,10 +28,10 @@ class Southbound(Protocol):
         """Read the switches' tables, without empty ones. Raises UserError."""
 
     def counts(self) -> dict[str, Counts] | None:
-        """None where switches do not count per route. Raises UserError."""
+        """Return the traffic of each route, or None where switches do not count it. Raises UserError."""
 
     def port_states(self) -> dict[str, bool]:
-        """Switch port -> up with carrier. Call it once, before :meth:`port_reports`."""
+        """Return switch port -> up with carrier. Call it once, before :meth:`port_reports`."""
 
     def port_reports(self) -> Iterator[PortReport]:
-        """Endless, without blocking other green threads. Raises UserError when no more reports can come."""
+        """Yield reports without end, and without blocking other green threads. Raises UserError when no more can come."""

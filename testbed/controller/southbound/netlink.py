@@ -1,7 +1,6 @@
 """Receives events of interfaces in another network namespace, in a process that stays in its own.
 
-A raw netlink socket stays connected to the namespace in which it was opened. It also keeps the namespace alive: to remove that, end the
-controller.
+A raw netlink socket stays connected to the namespace in which it was opened, and keeps that alive until the controller ends.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtne
 
 
 def socket_in(netns: str) -> socket.socket:
-    """The caller's thread is back in its own namespace afterwards. Raises UserError if the namespace cannot be entered. A thread that
-    cannot return would act on the wrong namespace: that raises RuntimeError and must end the process."""
+    """Open a socket there. The thread is back in its own namespace afterwards. Raises UserError if the namespace cannot be entered,
+    RuntimeError if the thread cannot return: that must end the process."""
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -24,7 +24,7 @@ class OpenFlowSouthbound:
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:
-        """Correct flows stay, with their counters: traffic is not disturbed."""
+        """Correct flows stay, so that traffic is not disturbed."""
         self._bridges.connect()
         self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
         lacking = sorted(set(self._port_numbers) - {port for names in self._names.values() for port in names.values()})
@@ -47,7 +47,7 @@ class OpenFlowSouthbound:
         return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Anything in a switch that forwarding does not require appears as uSID 0, which no table has."""
+        """What forwarding does not need appears as uSID 0."""
         tables: dict[str, dict[int, str]] = {}
         for switch, switch_flows in self._bridges.each(self._bridges.read).items():
             table: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""The fault catalogue: every kind of fault that a module of this package defines, discovered automatically."""
+"""The fault catalogue: every kind that a module of this package defines, discovered automatically."""
 
 from __future__ import annotations
 

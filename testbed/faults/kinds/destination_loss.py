@@ -1,4 +1,4 @@
-"""Packets lost that one switch has for one host."""
+"""Packets for one host that one switch loses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DestinationLoss(Lossy):
 
 
 def _towards(fabric: Fabric, switch: str, host: int) -> tuple[Path, ...]:
-    """Forms in which a host's frame may come in at a switch, probes that turn around at a T1 included."""
+    """Return the forms in which a host's frame may come in at a switch, probes that turn around at a T1 included."""
     links_of_switch(fabric, switch)  # raises if there is none
     if fabric.sites > 1:
         raise FabricError(

@@ -1,4 +1,4 @@
-"""A switch that nobody sees die."""
+"""A switch that dies unseen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Silent(Kind):
         return machine.faults.hold(fault.number, silent=fault.target.switches)
 
     def clear(self, fault: Injected, machine: Machine) -> int:
-        """A switch that is to reboot begins to do so, and comes back by itself."""
         reboot = fault.target.keys["reboot"]
         if not reboot or fault.due_ps is not None:
             return machine.end(fault)

@@ -16,7 +16,7 @@ from topologies.theory import links_of_switch
 
 
 class Links(metaclass=Written):
-    """People write a number of links, or their names, as a list or as one word with commas."""
+    """A number of links, or their names, as a list or as one word with commas."""
 
     words = "a number of links from 1 on, or a list of links' names"
     schema: ClassVar[dict[str, object]] = {

@@ -1,4 +1,4 @@
-"""Faults of the verbs themselves: a host's NIC fails completions, queue pairs and calls of its RDMA programs (agents/verbs/faults.py)."""
+"""Faults of RDMA verbs: a host's NIC fails completions, queue pairs and calls of its programs (agents/verbs/faults.py)."""
 
 from __future__ import annotations
 

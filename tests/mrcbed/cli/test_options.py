@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
+from docs.tools.man import commands
 from mrcbed.cli import group
 from mrcbed.prompt import iperf
 from testbed.errors import explain
 from testbed.options import Argument, Option
-from tests.docs.man import commands
 from tests.mrcbed.cli.conftest import Said
 
 NO_NUMBERS = (

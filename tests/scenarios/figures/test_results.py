@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot
 
+from docs.tools.check import ROOT
 from scenarios.figures import results
 from scenarios.figures.results import Results
 from scenarios.figures.stored import ResultsError
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from tests.docs.check import ROOT
 from tests.scenarios.small import undrawn
 from tests.simulated.test_runs import INCAST, RING
 

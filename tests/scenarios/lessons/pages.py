@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.docs.check import ROOT
+from docs.tools.check import ROOT
 
 PAGES = sorted((ROOT / "docs" / "start" / "lessons").glob("[0-9]*.md"))
 SIMULATED = [page for page in PAGES if "\n$ sudo " not in page.read_text()]

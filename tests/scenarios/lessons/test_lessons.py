@@ -122,8 +122,6 @@ def test_every_lesson_has_its_page_and_every_page_its_commands() -> None:
         assert page.read_text().startswith(f"# Lesson {lesson.number}: {lesson.title}\n")
         commands = [item.text for item in typed(page)]
         assert [planned.command for planned in lesson.runs] == [c for c in commands if c.startswith(("mrcbed run", "sudo mrcbed launch"))]
-        prose = " ".join(page.read_text().split())  # the terminal breaks lines, and the page shows it
-        assert all(f" {question.key} {question.text} " in prose for question in lesson.questions)
 
 
 # --- what a student may do otherwise -----------------------------------------------------------------------------

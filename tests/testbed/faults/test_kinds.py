@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +76,6 @@ def test_the_manual_has_every_kind_and_key() -> None:
         assert any(line.startswith(f"| `fault.{name}` (") and key.doc.split("; default")[0] in line for line in EVERY_KEY.splitlines()), (
             name
         )
-
-
-def test_the_manuals_own_kind_is_one() -> None:
-    code = re.search(r"## A kind of your own.*?```python\n(.*?)```", MANUAL, re.DOTALL)
-    assert code is not None
-    names: dict[str, Any] = {}
-    exec(compile(code[1], "faults.md", "exec"), names)
-    kind = names["Split"]()
-    assert kind.resolve(TINY, *kind.draw(TINY, random.Random(1))).links == tuple(
-        link.name for link in TINY.links if link.kind == "fabric" and link.plane == 0
-    )
 
 
 # --- for how long ---

@@ -1,4 +1,4 @@
-"""The man page docs/reference/mrcbed.1, written from the commands themselves: ``python -m tests.docs.man`` (`make man`) writes it anew.
+"""The man page docs/reference/mrcbed.1, written from the commands themselves: ``python -m docs.tools.man`` (`make man`) writes it anew.
 
 Stored, not made while a wheel is built: reading the commands needs everything that they import. Form: man-pages(7).
 """

@@ -1,4 +1,4 @@
-"""Check the Markdown files: ``python -m tests.docs [FILE...]``, in `make lint`. Exit status 1 if something is named that does not exist.
+"""Check the Markdown files: ``python -m docs.tools [FILE...]``, in `make lint`. Exit status 1 if something is named that does not exist.
 
 Checked are links between files and to headings, figures, files and modules of this repository. Links to other sites are not.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.docs.check import ROOT, Tree, pages, troubles
+from docs.tools.check import ROOT, Tree, pages, troubles
 
 if __name__ == "__main__":
     tree = Tree(ROOT)

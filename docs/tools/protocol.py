@@ -1,12 +1,12 @@
-"""Tables and diagrams of docs/why/protocol.md that come from code: ``python -m tests.docs.protocol`` writes them between their markers."""
+"""Tables and diagrams of docs/why/protocol.md that come from code: ``python -m docs.tools.protocol`` writes them between their markers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
 from agents.mrc.paths import ev_state, plane_state
+from docs.tools.check import ROOT
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, REASONS, SYNDROMES, size
-from tests.docs.check import ROOT
 
 PAGE = ROOT / "docs" / "why" / "protocol.md"
 
