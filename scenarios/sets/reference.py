@@ -136,7 +136,8 @@ def _differing(conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], o
         if row["verdict"] not in (AGREES, CANNOT):
             words = (f"{row['number']}: {row['claim']}", row["asked"], row["seen"], row["why"], row["figure"])
             lines.append(f"| {' | '.join(word.replace('|', '/') for word in words)} |")
-    commits, dates = dict.fromkeys(stamp.commit for stamp in stamps.values()), sorted(stamp.date for stamp in stamps.values())
+    commits = dict.fromkeys(commit for stamp in stamps.values() for commit in stamp.commit.split(", "))
+    dates = sorted(stamp.date for stamp in stamps.values())
     said = f" *Made on an older state*: {', '.join(older)}." if older else ""
     return "\n".join([*lines, "", f"Commits {', '.join(commits)}, {dates[0]} to {dates[-1]}.{said}", ""])
 
