@@ -158,14 +158,11 @@ class Stamp(msgspec.Struct, frozen=True):
     date: str
     parts: dict[str, OfPart] = {}
 
-    def older(self, now: Mapping[str, str]) -> bool:
-        return any(part.fingerprint != now.get(part.world) for part in self.parts.values())
-
-    def words(self, now: Mapping[str, str] | None = None) -> str:
+    def words(self, older: bool = False) -> str:
         worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
         commit = f"commit {self.commit}" if self.commit else ""
         seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
-        return ", ".join(filter(None, (worlds.capitalize(), commit, self.date, seeds, OLDER if now and self.older(now) else "")))
+        return ", ".join(filter(None, (worlds.capitalize(), commit, self.date, seeds, OLDER if older else "")))
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -103,7 +103,7 @@ class Reference:
         if id in (CLAIMS, DIFFERING):
             conclusions = series.concluded(self.folder / "paper")
             stamps = {figure["id"]: msgspec.convert(figure["stamp"], Stamp) for figure in conclusions}
-            older = [id for id, stamp in stamps.items() if stamp.older(self.now)]
+            older = [figure.id for figure in FIGURES if figure.id in stamps and self.state(figure)]
             return (
                 f"{page.summary_line(conclusions)}{f', {OLDER}' if older else ''}.\n"
                 if id == CLAIMS
@@ -112,7 +112,9 @@ class Reference:
         table = next((table for table in TABLES if table.id == id), None)
         if table is None:
             raise UserError(f"there is no table {id!r}: tables.toml has {', '.join(table.id for table in TABLES)}")
-        return read_json(path, StoredTable).markdown(self.now) + "\n" if (path := self.file(table)).is_file() else None
+        if not (path := self.file(table)).is_file():
+            return None
+        return read_json(path, StoredTable).markdown(older=self.state(table) != "") + "\n"
 
     def rewritten(self) -> Iterator[tuple[Path, str]]:
         for path in self.paths():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -86,11 +86,11 @@ class StoredTable(msgspec.Struct, frozen=True):
     doubts: list[str] = []
     stamp: Stamp | None = None  # None is refused, but said of whom
 
-    def markdown(self, now: Mapping[str, str]) -> str:
+    def markdown(self, older: bool) -> str:
         assert self.stamp
         lines = [self.heads, ["---"] * (" | ".join(self.heads).count("|") + 1), *([row.head, *map(str, row.cells)] for row in self.rows)]
         intervals = interval_note(cell.n for row in self.rows for cell in row.cells)
-        said = f"{self.stamp.words(now)}: medians{f' [{intervals}]' if intervals else ''}"
+        said = f"{self.stamp.words(older)}: medians{f' [{intervals}]' if intervals else ''}"
         doubts = f"; {len(self.doubts)} doubts" if self.doubts else ""
         return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"{said}{doubts}."])
 

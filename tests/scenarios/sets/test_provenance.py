@@ -8,14 +8,13 @@ from pathlib import Path
 
 import grimp
 import pytest
-from msgspec.structs import replace
 
 from scenarios.schema.scenario import load_scenario
 from scenarios.sets import provenance
 from scenarios.sets.paper.figure import Part
-from scenarios.sets.provenance import BELOW, OfPart, Stamp, asked, begin, begun, here
+from scenarios.sets.provenance import BELOW, asked, begin, begun, here
 from testbed.installation import ROOT
-from testbed.world import EMULATED, SIMULATED, WORLDS
+from testbed.world import EMULATED, SIMULATED
 
 WRITTEN = "results/reference/fingerprints.json has another fingerprint of the {} world, write it anew: .venv/bin/{}"
 
@@ -95,15 +94,6 @@ def test_runs_of_two_states_have_no_fingerprint(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(provenance, "fingerprint", lambda world: "two")
     begin(part, scenario, tmp_path)
     assert begun(tmp_path, SIMULATED).fingerprint == ""
-
-
-def test_a_stamp_is_older_if_any_world_of_it_is() -> None:
-    parts = {world: OfPart(world, f"{world}-now", seeds=(1,), runs=1) for world in WORLDS}
-    now = {world: part.fingerprint for world, part in parts.items()}
-    stamp = Stamp("abc", "2026-01-01", parts)
-    assert not stamp.older(now)
-    assert all(stamp.older({**now, world: "later"}) for world in WORLDS)
-    assert replace(stamp, parts={SIMULATED: OfPart(SIMULATED, "")}).older(now)
 
 
 def test_a_commit_is_marked_if_source_differs_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
