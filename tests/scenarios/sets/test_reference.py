@@ -62,6 +62,7 @@ def test_everything_that_is_stored_has_a_stamp(tmp_path: Path) -> None:
     assert copy.unstamped() == ["paper/16/figure.json", "tables/demo.json", *pictures]
 
 
+@pytest.mark.dear("asks the scenarios of all that is stored")
 def test_every_page_shows_what_is_stored(tmp_path: Path) -> None:
     assert [path.name for path, _ in STORED.rewritten()] == [], f"write the pages' tables anew: .venv/bin/{provenance.AGAIN}"
     for path in STORED.paths():
