@@ -55,7 +55,7 @@ class Delay:
                 packet = os.read(self._fd, LARGEST)
             except BlockingIOError:
                 return
-            self.put(clock(), packet)
+            self.put(clock(), packet)  # read after it came: by the turn's begin a packet that came meanwhile would be early
 
     def put(self, now: int, packet: bytes) -> None:
         """The kernel itself sends some packets to every interface; they end here."""

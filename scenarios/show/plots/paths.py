@@ -89,9 +89,8 @@ def paths(stored: Stored, run: Run) -> Any:
     mark_planes(ax, fabric.planes, len(evs) // fabric.planes, color="white", linewidth=2.0)  # rows of a plane: T0 uplink 0 on top
     ax.set(ylim=(len(evs) - 0.4, -0.6), xlim=(0, (end - begin) / 1e3), ylabel="one row per path")
     few = len(outages) <= LABELLED
-    for outage in (o for o in outages if hit_evs(fabric, o, *pair)):
-        labels = (outage.fault, "")
-        for when, label in zip((outage.begin, outage.end), labels, strict=True):
+    for outage in (o for o in outages if hit[o]):
+        for when, label in ((outage.begin, outage.fault), (outage.end, "")):
             if begin <= when <= end:
                 ax.axvline((when - begin) / 1e3, color="black", linewidth=0.9 if few else 0.5, linestyle="--")
                 note(ax, label if few else "", ((when - begin) / 1e3, -0.6))
