@@ -265,11 +265,21 @@ class FrameIO(Reports):
         self.tx_frame = b""
         self.tx_payload: memoryview | None = None
         self.tx_trailer = b""
+        self.tx_summed = True
         self.tx_high = False
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """Take a frame, Ethernet header included, that arrived on NIC port ``port`` at ``buffer[start:start+length]``, bytes or a view of
         bytes. Never raises on hostile input: it counts and drops."""
+        raise NotImplementedError
+
+    def spare_sums(self) -> None:
+        """Leave a gap for the checksum in frames from now on (``tx_summed`` False), for a network that computes it where somebody wants the
+        bytes. A transport need not."""
+
+    def receive_intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> None:
+        """Take a frame with such a gap, of ``length`` bytes, that nothing on its way has changed: what precedes the payload as it was sent,
+        and the first two bytes of the outer header as they are now."""
         raise NotImplementedError
 
     def transmit(self, now: int) -> int:

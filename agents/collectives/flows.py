@@ -1,13 +1,13 @@
 """Flows: any number of one-way streams of messages at once, each on queue pairs of its own. Incast and permutation are lists of flows.
 
 A sender posts messages back to back, up to ``outstanding`` of them unacknowledged, for a time or a number. Each is one WRITE with immediate
-(its number) into a slot of the receiver's arena. Its bytes are a base array of random words, each XORed with a word that no other number
-gives.
+(its number) into a slot of the receiver's arena. Its bytes are a window of one random sequence, which all flows of a process share and
+nobody copies: message after message, and flow beside flow, begins elsewhere.
 
 The receiver compares every byte and answers with a *verdict*: a WRITE with immediate of one word (how many bytes were wrong) into the
-sender's arena. A slot is written again only after its verdict came, a source buffer only after its write was acknowledged. With twice as
-many slots as messages in flight verdicts cost no throughput. At the end an empty WRITE with immediate tells how many messages there were.
-It and verdicts may overtake each other, so both sides count.
+sender's arena. A slot is written again only after its verdict came. With twice as many slots as messages in flight verdicts cost no
+throughput. At the end an empty WRITE with immediate tells how many messages there were. It and verdicts may overtake each other, so both
+sides count.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypedDict
 
 import numpy as np
@@ -26,8 +27,10 @@ from agents.transport import NEVER, RECEIVE, Completion, Event, Note
 
 Words = NDArray[np.uint32]
 WORD = 4
-_SPREAD = 0x9E3779B1
-"""An odd factor: numbers below 2^32 give different words (Knuth's multiplicative hashing)."""
+_PLACES = 1 << 16
+_APART, _FLOWS_APART = 40503, 7919
+"""Windows begin at one of so many places, two words each; messages of a flow, and flows, lie so many apart. Primes: no misplaced packet is
+that far off."""
 _VERDICT = 1 << 31
 _END = 1 << 30
 """Kinds of immediates; the lower 30 bits are a message's number, or how many there were."""
@@ -124,19 +127,28 @@ def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
         i, j = first, last
 
 
+@lru_cache(maxsize=4)
+def _sequence(seed: int, words: int) -> Words:
+    sequence: Words = numpy.random.default_rng((seed, words)).integers(0, 1 << 32, words + 2 * _PLACES, dtype=np.uint32)
+    sequence.flags.writeable = False
+    return sequence
+
+
 class Content:
     def __init__(self, seed: int, flow: int, message_bytes: int) -> None:
-        self.base: Words = numpy.random.default_rng((seed, flow)).integers(0, 1 << 32, message_bytes // WORD, dtype=np.uint32)
-        self.expected: Words = np.empty_like(self.base)
+        self.words = message_bytes // WORD
+        self.sequence = _sequence(seed, self.words)
+        self.first = flow * _FLOWS_APART
 
-    def fill(self, number: int, out: Words) -> None:
-        np.bitwise_xor(self.base, np.uint32((number + 1) * _SPREAD & 0xFFFFFFFF), out=out)
+    def message(self, number: int) -> Words:
+        at = 2 * ((self.first + number * _APART) % _PLACES)
+        return self.sequence[at : at + self.words]
 
     def wrong(self, number: int, data: Words) -> int:
-        self.fill(number, self.expected)
-        if np.array_equal(data, self.expected):
+        expected = self.message(number)
+        if np.array_equal(data, expected):
             return 0
-        return int(np.count_nonzero(data.view(np.uint8) != self.expected.view(np.uint8)))
+        return int(np.count_nonzero(data.view(np.uint8) != expected.view(np.uint8)))
 
 
 class Sender:
@@ -145,9 +157,7 @@ class Sender:
         self.start = job.t0 + flow.start_ps
         self.stop = NEVER if flow.for_ps is None else self.start + flow.for_ps
         self.content = Content(job.seed, number, job.message_bytes)
-        self.buffers = [np.empty(job.message_bytes // WORD, np.uint32) for _ in range(job.outstanding)]
-        self.views = [buffer.data.cast("B") for buffer in self.buffers]
-        self.buffer_free = [True] * job.outstanding
+        self.flying = [False] * job.outstanding  # whether a write of this place in turn is not acknowledged yet
         self.in_slot = [_NOT_DATA] * job.slots  # number of the message that fills it, until the receiver's verdict
         self.verdicts = np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
         self.posted_ps: dict[int, int] = {}  # of messages in flight
@@ -177,11 +187,10 @@ class Sender:
         job = self.job
         while not self.enough(now):
             n = self.posted
-            buffer, slot = n % job.outstanding, n % job.slots
-            if not self.buffer_free[buffer] or self.in_slot[slot] != _NOT_DATA:
+            turn, slot = n % job.outstanding, n % job.slots
+            if self.flying[turn] or self.in_slot[slot] != _NOT_DATA:
                 break
-            self.content.fill(n, self.buffers[buffer])
-            self.buffer_free[buffer] = False
+            self.flying[turn] = True
             self.in_slot[slot] = n
             self.posted_ps[n] = now
             if n == 0:
@@ -190,7 +199,7 @@ class Sender:
                 self.times[0].append(now)
             self.posted += 1
             self.open_writes += 1
-            job.group.write(self.bundle, n, n, self.views[buffer], self.to + slot * job.message_bytes, n)
+            job.group.write(self.bundle, n, n, self.content.message(n).data.cast("B"), self.to + slot * job.message_bytes, n)
         if self.enough(now) and not self.end_sent:
             self.end_sent = True
             self.open_writes += 1
@@ -208,7 +217,7 @@ class Sender:
         self.open_writes -= 1
         if number == _NOT_DATA:
             return
-        self.buffer_free[number % self.job.outstanding] = True
+        self.flying[number % self.job.outstanding] = False
         self.last_ps = now
         if self.flow.messages is not None:
             self.times[1].append(now)
@@ -308,6 +317,8 @@ class Flows:
         self.warm = False
         self.finished = False
         self.failure: Note | None = None
+        self.news = True  # something completed since the last look
+        self.due = NEVER  # when a flow begins or stops next
 
     def begin(self) -> None:
         self.warm = True  # what start-up cost the host is not the run's
@@ -318,6 +329,7 @@ class Flows:
         if self.failure:
             return
         now = self.group.clock()
+        self.news = True
         for c in completions:
             end = self.ends[self.group.bundle_of[c.qpn]]
             if c.kind == RECEIVE:
@@ -330,7 +342,10 @@ class Flows:
 
     def idle(self) -> None:
         now = self.group.clock()
-        finished = True  # no generators: this is asked at every turn of a host
+        if not self.news and now < self.due:
+            return  # this is asked at every turn of a host
+        self.news = False
+        finished = True
         for sender in self.senders:
             sender.go_on(now)
             if not sender.complete:
@@ -339,12 +354,10 @@ class Flows:
             if not receiver.complete:
                 finished = False
         self.finished = finished
+        self.due = min((sender.due() for sender in self.senders), default=NEVER)
 
     def deadline(self) -> int:
-        at = NEVER
-        for sender in self.senders:  # no generator: this is asked at every turn of a host
-            at = min(at, sender.due())
-        return at
+        return self.due
 
     def done(self) -> Note:
         return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

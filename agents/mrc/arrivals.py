@@ -85,14 +85,25 @@ class Arrivals:
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
         """Returns the frame's QP if that may have something to send now or has failed."""
-        self.rx_packets += 1
         if length < _SHORTEST:
+            self.rx_packets += 1
             self.bad_length += 1
             return None
-        # From here on by place: outer header from 14, inner one from 54, UDP from 94, BTH from 102, extension headers from 114.
         head = bytes(buffer[start : start + min(length, _LONGEST)])
-        word, iword = u32(head, 14), u32(head, 54)
-        if u16(head, 12) != 0x86DD or head[20] != 41 or head[60] != 17 or word >> 28 != 6 or iword >> 28 != 6:
+        return self._frame(now, port, head, u16(head, 14), buffer, start, length, False)
+
+    def intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> QueuePair | None:
+        """See :meth:`agents.transport.FrameIO.receive_intact`."""
+        return self._frame(now, port, head, word, payload, 0, length, True)
+
+    def _frame(
+        self, now: int, port: int, head: bytes, word: int, buffer: Any, start: int, length: int, intact: bool
+    ) -> QueuePair | None:  # fmt: skip
+        """``buffer``: the whole frame from ``start`` on; the payload alone, if ``intact``."""
+        self.rx_packets += 1
+        # From here on by place: outer header from 14, inner one from 54, UDP from 94, BTH from 102, extension headers from 114.
+        iword = u32(head, 54)
+        if u16(head, 12) != 0x86DD or head[20] != 41 or head[60] != 17 or word >> 12 != 6 or iword >> 28 != 6:
             self.foreign += 1
             return None
         src, dst = u16(head, 76), u16(head, 92)
@@ -104,13 +115,13 @@ class Arrivals:
             self.foreign += 1
             return None
         olen, ilen, ulen = u16(head, 18), u16(head, 58), u16(head, 98)
-        klass = word >> 22 & 0x3F
+        klass = word >> 6 & 0x3F
         trimmed = klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
         if olen != length - 54 or ulen != ilen or (ilen != olen - 40 and not (trimmed and ilen > olen - 40)):
             self.bad_length += 1
             return None
         ev = (iword & 0xFFFF) << 16 | u16(head, 94)
-        if not trimmed and not self.icrc.good(head, buffer, start, length):
+        if not intact and not trimmed and not self.icrc.good(head, buffer, start, length):
             self.bad_icrc += 1
             return None
         op, pword = i64(head[headers.BTH_AT]), u32(head, 110)
@@ -133,7 +144,7 @@ class Arrivals:
         if ev >> 16 != port or ev not in qp.requester.paths.by_ev:
             self.bad_ev += 1
             return None
-        marked = trimmed or word >> 20 & 3 == 3
+        marked = trimmed or word >> 4 & 3 == 3
         if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM:
             if length < wire.WRITE_HEADERS:
                 self.bad_length += 1
@@ -150,7 +161,17 @@ class Arrivals:
             p.va, p.rkey, p.dmalen = read_i64_be(head, 122), u32(head, 130), u32(head, 134)
             if trimmed:
                 return self._trimmed(now, qp, p, klass == dscp.TRIMMED_LASTHOP)
-            return self._write(now, qp, p, buffer, start, length - (head[headers.BTH_AT + 1] >> 4 & 3))
+            payload = length - (head[headers.BTH_AT + 1] >> 4 & 3) - headers.ICRC - wire.WRITE_HEADERS
+            at = wire.WRITE_HEADERS
+            if op == wire.WRITE_LAST_IMM or op == wire.WRITE_ONLY_IMM:
+                payload -= 4
+                at += 4
+                if payload >= 0:
+                    p.imm = u32(head, wire.WRITE_HEADERS)
+            if payload < 0:
+                self.bad_length += 1
+                return None
+            return self._write(now, qp, p, buffer, 0 if intact else start + at, payload)
         if op not in wire.EXT_LENGTH or (trimmed and op != wire.PROBE):
             self.bad_opcode += 1
             return None
@@ -188,18 +209,8 @@ class Arrivals:
             return False
         return True
 
-    def _write(self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, start: int, length: int) -> QueuePair | None:
-        at = start + wire.WRITE_HEADERS
-        if p.op == wire.WRITE_LAST_IMM or p.op == wire.WRITE_ONLY_IMM:
-            if length < wire.WRITE_HEADERS + 4 + headers.ICRC:
-                self.bad_length += 1
-                return None
-            (p.imm,) = wire.S_IMM.unpack_from(buffer, at)
-            at += 4
-        payload = start + length - headers.ICRC - at
-        if payload < 0:
-            self.bad_length += 1
-            return None
+    def _write(self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, at: int, payload: int) -> QueuePair | None:
+        """``buffer``: with ``payload`` bytes of payload from ``at`` on."""
         d = qp.responder
         d.arrived(now, p.ev >> 16, p.ev)
         if not qp.watched:

@@ -235,7 +235,15 @@ class Endpoint(Engine):
     # --- frames ----------------------------------------------------------------------------------------------
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        qp = self.arrivals.frame(now, port, buffer, start, length)
+        self._received(now, self.arrivals.frame(now, port, buffer, start, length))
+
+    def spare_sums(self) -> None:
+        self.tx_summed = self.out.framer.sums = False
+
+    def receive_intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> None:
+        self._received(now, self.arrivals.intact(now, port, head, word, payload, length))
+
+    def _received(self, now: int, qp: QueuePair | None) -> None:
         if self.arrivals.changed_peer is not None:
             peer, self.arrivals.changed_peer = self.arrivals.changed_peer, None
             self._ports_changed(now, peer)

@@ -70,6 +70,7 @@ class Framer:
         self.data_class: i64 = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM
         self.again_class: i64 = dscp.RETX_HIGH if config.urgent else dscp.TRIMMABLE_RETX if config.trimming else dscp.NO_TRIM
         self.shift: i64 = config.ts_shift
+        self.sums = True  # the iCRC is computed
         self._out = BytesWriter()
 
     def stamp(self, now: i64) -> i64:
@@ -108,20 +109,22 @@ class Framer:
         put32(out, p.dmalen)
         if p.imm >= 0:
             put32(out, p.imm)
-        crc: int = crc32(out.getvalue(), head.crc)
-        if n:
-            crc = crc32(payload, crc)
-        if pad:
-            crc = crc32(bytes(pad), crc)
+        crc: int = 0
+        if self.sums:
+            crc = crc32(out.getvalue(), head.crc)
+            if n:
+                crc = crc32(payload, crc)
+            if pad:
+                crc = crc32(bytes(pad), crc)
         out[_MASKED] = u8(0)
         self.frame = head.data + out.getvalue()
-        self.trailer = headers.trailer(pad, crc)
+        self.trailer = headers.trailer(pad, crc) if self.sums or pad else headers.GAP
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
         head = route.head(ev, klass, 12 + len(ext) + headers.ICRC)
         out = self._bth(op, 0, qpn, psn_word)
         out.write(ext)
-        crc: int = crc32(out.getvalue(), head.crc)
+        trailer = headers.trailer(0, crc32(out.getvalue(), head.crc)) if self.sums else headers.GAP
         out[_MASKED] = u8(0)
-        self.frame = head.data + out.getvalue() + headers.trailer(0, crc)
+        self.frame = head.data + out.getvalue() + trailer
         self.trailer = b""

@@ -35,6 +35,8 @@ S_UDP = Struct("!HHHH")
 S_ICRC = Struct("<I")
 
 RESIDUE: Final = 0x2144DF1C
+GAP: Final = bytes(ICRC)
+"""Where an iCRC is not computed."""
 
 
 def u16(data: bytes, at: i64) -> i64:

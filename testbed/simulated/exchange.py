@@ -2,7 +2,7 @@
 
 A frame that left a NIC port goes to the process of its plane, one that left its last link to that of its host.
 
-A frame is four numbers and its bytes, in memory that two processes share; a message on a socket says how many there are. Each direction has
+A frame is five numbers and its bytes, in memory that two processes share; a message on a socket says how many there are. Each direction has
 two pieces of memory, in turns. The answer to one piece shows that the other has been read and may be written.
 """
 
@@ -17,10 +17,10 @@ from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr
 
 from agents.transport import NEVER
-from testbed.simulated.frame import Fifo, Frame, in_order, merged
+from testbed.simulated.frame import Fifo, in_order, merged, unpacked
 
 _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, whether someone is to be told
-HEAD: Final[i64] = 32
+HEAD: Final[i64] = 40
 _GONE: Final = -1
 
 
@@ -59,12 +59,13 @@ class Wire:
         heads = BytesWriter()
         at: i64 = HEAD * len(leaving)
         for frame in leaving:
-            data = frame.contents() if complete else frame.data
+            data, how = frame.packed(complete)
             size: i64 = len(data)
             write_i64_le(heads, frame.at)
             write_i64_le(heads, frame.order)
             write_i64_le(heads, frame.port)
             write_i64_le(heads, size)
+            write_i64_le(heads, how)
             memory[at : at + size] = data
             at += size
         memory[: HEAD * len(leaving)] = heads.getvalue()
@@ -89,12 +90,11 @@ class Wire:
         heads: bytes = memory[:at]
         for k in range(count):
             after = at + read_i64_le(heads, HEAD * k + 24)
-            frame = Frame(memory[at:after])
+            frame = unpacked(memory[at:after], read_i64_le(heads, HEAD * k + 32), complete)
             frame.at = read_i64_le(heads, HEAD * k)
             frame.order = read_i64_le(heads, HEAD * k + 8)
             frame.port = read_i64_le(heads, HEAD * k + 16)
             frame.landed = True
-            frame.complete = complete
             frames.append(frame)
             at = after
         return frames, first, bool(halted)

@@ -1,6 +1,7 @@
 """Events of a simulated network, and its frames, which are events themselves.
 
 The few bytes of the outer header that switches read and change are kept beside the bytes as numbers; :meth:`Frame.contents` puts them back.
+A payload stays where its sender has it, and the checksum is not computed, until somebody wants the bytes.
 All times ps, all sizes bytes.
 """
 
@@ -13,6 +14,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64, u8
 
 from agents.packets import dscp
+from agents.packets.headers import ICRC, S_ICRC, icrc_of
 from agents.transport import LONG_AGO, NEVER
 from testbed.dataplane import layout
 from topologies.addressing import BACKGROUND_PREFIX, BLOCK, INNER_PREFIX
@@ -72,11 +74,20 @@ class Call(Event):
 
 
 class Frame(Event):
-    def __init__(self, data: bytes) -> None:
+    """``data``: all of it, or headers, if ``payload`` and ``tail`` (padding and checksum) stand apart. ``summed``: the checksum is there,
+    and no gap of four bytes."""
+
+    def __init__(self, data: bytes, payload: memoryview | None = None, tail: bytes = b"", summed: bool = True) -> None:
         self.at = LONG_AGO
         self.order = 0
         self.data = data
-        self.size: i64 = len(data)
+        self.payload = payload
+        self.tail = tail
+        self.summed = summed
+        self.intact = True  # but for the outer header, it is as it was sent
+        self.size: i64 = len(data) + len(tail)
+        if payload is not None:
+            self.size += len(payload)
         self.word: i64 = i64(read_i16_be(data, 14)) & 0xFFFF  # version, traffic class, first bits of the flow label
         self.hop_limit: i64 = data[_HOP_LIMIT]
         self.tunnelled: bool = read_i16_be(data, 12) == _ETHERTYPE and read_i32_be(data, _BLOCK) == _OWN_BLOCK
@@ -125,10 +136,13 @@ class Frame(Event):
 
     def trim(self, to: int) -> None:
         """Cut the frame to its headers under DSCP ``to``; the outer length says what is left (docs/why/dataplane.md)."""
+        self._join()
         data = self.data
+        self.intact = False
         if self.size > _TRIM:
             data = data[: layout.TRIM_BYTES]
             self.size = _TRIM
+            self.summed = True  # it went with the rest
         left = len(data) - OUTER
         if data[_LENGTH] << 8 | data[_LENGTH + 1] > left:
             data = data[:_LENGTH] + left.to_bytes(2, "big") + data[_LENGTH + 2 :]
@@ -139,7 +153,7 @@ class Frame(Event):
         """Change one byte as the eBPF program does: switches still forward it, the receiver's checksum catches it."""
         if self.klass() in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
             return False
-        data = self.data
+        data = self.whole()
         length, first, summed = len(data), layout.TRIM_BYTES, True
         if length <= layout.TRIM_BYTES:
             summed = not self._has_bth()
@@ -150,13 +164,35 @@ class Frame(Event):
         if not summed and at >= _BTH + 4:  # the one byte that the iCRC does not cover
             at += 1
         self.data = data[:at] + bytes([data[at] ^ 1 + (random & 0xFF) % 0xFF]) + data[at + 1 :]
+        self.intact = False
         return True
 
     def _has_bth(self) -> bool:
         data = self.data
         return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
+    def _join(self) -> None:
+        if self.payload is not None:
+            self.data = b"".join((self.data, self.payload, self.tail))
+            self.payload = None
+            self.tail = b""
+
+    def whole(self) -> bytes:
+        """Return all bytes, with the checksum, and the outer header as it was sent."""
+        self._join()
+        if not self.summed:
+            data = self.data
+            self.data = data[:-ICRC] + S_ICRC.pack(icrc_of(data, 0, len(data)))
+            self.summed = True
+        return self.data
+
     def contents(self) -> bytes:
+        """Return all bytes as they are now."""
+        self.whole()
+        return self._changed()
+
+    def _changed(self) -> bytes:
+        """Return what there is in one piece, with the outer header as it is now."""
         data = self.data
         if self.complete:
             return data
@@ -170,6 +206,30 @@ class Frame(Event):
             out[_USIDS + k] = u8(front >> 40 - 8 * k & 0xFF)
             out[_USIDS + 6 + k] = u8(back >> 40 - 8 * k & 0xFF)
         return b"".join((out.getvalue(), memoryview(data)[OUTER:]))
+
+    def packed(self, complete: bool) -> tuple[bytes, i64]:
+        """Return all bytes for another process, with a gap for the checksum where it is not there, and what :func:`unpacked` needs.
+        ``complete``: with what switches have changed."""
+        how: i64 = len(self.data) | len(self.tail) << _TAIL_AT if self.payload is not None else 0
+        how |= (_SUMMED if self.summed else 0) | (_INTACT if self.intact else 0)
+        self._join()
+        return self._changed() if complete else self.data, how
+
+
+_TAIL_AT: Final[i64] = 32
+_SUMMED: Final[i64] = 1 << 48
+_INTACT: Final[i64] = 1 << 49
+
+
+def unpacked(data: bytes, how: i64, complete: bool) -> Frame:
+    frame = Frame(data, summed=how & _SUMMED != 0)
+    frame.intact = how & _INTACT != 0
+    frame.complete = complete
+    head = how & (1 << _TAIL_AT) - 1
+    if head:
+        end = len(data) - (how >> _TAIL_AT & 0xFFFF)
+        frame.data, frame.payload, frame.tail = data[:head], memoryview(data)[head:end], data[end:]
+    return frame
 
 
 class Fifo:

@@ -13,6 +13,7 @@ from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
 from agents.process.control import AgentError, Message, result
 from agents.transport import NEVER, FrameIO, Note
+from testbed.simulated.frame import Frame
 from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
@@ -43,8 +44,8 @@ class SimulatedPorts:
             port = engine.transmit(now)
             if port < 0:
                 return
-            frame = b"".join((engine.tx_frame, engine.tx_payload or b"", engine.tx_trailer))
-            engine.sent(now, port, self.network.send(self.host, port, frame))
+            frame = Frame(engine.tx_frame, engine.tx_payload, engine.tx_trailer, engine.tx_summed)
+            engine.sent(now, port, self.network.put(self.host, port, frame))
         raise RuntimeError(f"h{self.host} sent {MOST} frames at one moment")
 
     def close(self) -> None: ...
@@ -79,7 +80,9 @@ class SimulatedHost(Steered):
         super().__init__(number)
         self.network = network
         self.ports = SimulatedPorts(network, number)
-        self.nic = Nic(fabric, number, make_engine(transport, fabric, number, options, seed), self.ports, network.now)
+        engine = make_engine(transport, fabric, number, options, seed)
+        engine.spare_sums()
+        self.nic = Nic(fabric, number, engine, self.ports, network.now)
         self.file = open(log, "wb", buffering=1 << 16)
         self.agent = Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
         self.paused = False
@@ -94,6 +97,13 @@ class SimulatedHost(Steered):
         self.network.halted = True  # the runner is told at once
 
     # --- what the network calls --------------------------------------------------------------------------------
+
+    def arrive(self, plane: int, frame: Frame) -> None:
+        if frame.summed or self.paused or not frame.intact:
+            self.take(plane, frame.contents())
+            return
+        self.nic.engine.receive_intact(self.network.time, plane, frame.data, frame.word, frame.payload, frame.size)
+        self.turn()
 
     def take(self, plane: int, frame: bytes) -> None:
         if self.paused:

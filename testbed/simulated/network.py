@@ -54,6 +54,9 @@ _STAGES: Final = {"nic": (NIC, LAST), "fabric": (UP, DOWN), "haul": (DOWN, DOWN)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Station:
+    def arrive(self, plane: int, frame: Frame) -> None:
+        self.take(plane, frame.contents())
+
     def take(self, plane: int, frame: bytes) -> None:
         raise NotImplementedError
 
@@ -116,8 +119,13 @@ class Network(Windows):
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, data: bytes) -> bool:
+        return self.put(host, plane, Frame(data))
+
+    def put(self, host: int, plane: int, frame: Frame) -> bool:
         port = self.nics[host][plane]
-        if not port.offer(Frame(data)):
+        if frame.summed or self.taps:
+            frame.whole()  # a copy that comes late may find that its sender has changed the payload
+        if not port.offer(frame):
             return False
         if port.wire is None:
             self._start(port)
@@ -308,7 +316,7 @@ class Network(Windows):
         self.delayed[port.host] -= 1
         station = self.stations.get(port.host)
         if station is not None:
-            station.take(port.plane, frame.contents())
+            station.arrive(port.plane, frame)
 
     def _faulted(self, port: SimPort, frame: Frame) -> bool:
         words, number = self.fault_words, port.number
