@@ -100,6 +100,10 @@ class PathRow(TypedDict, total=False):
     last_data_ps: int | None
 
 
+SentByPath = tuple[int, int, list[int], list[int]]
+"""A queue pair's number, its peer, its EVs, and the packets so far on each: data packets, as far as a transport tells them apart."""
+
+
 class Note(TypedDict, total=False):
     """What an agent reports unasked; ``event`` says which keys there are. A lost peer has ``peer_rank`` and ``reason``."""
 
@@ -246,6 +250,15 @@ class Reports:
         """Return, per QP, ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT. ``peer``
         is a host number; a transport that paces adds ``rate_bps``."""
         raise NotImplementedError
+
+    def sent_by_path(self) -> list[SentByPath]:
+        """Return the packets of all queue pairs, for a log. A RoCE sender's few other packets are in them."""
+        sent: dict[int, SentByPath] = {}
+        for row in self.paths():
+            _, _, evs, packets = sent.setdefault(row["qpn"], (row["qpn"], row["peer"], [], []))
+            evs.append(row["ev"])
+            packets.append(row.get("data_tx", row.get("tx_packets", 0)))
+        return list(sent.values())
 
     def paths(self) -> list[PathRow]:
         """Return, per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""

@@ -44,6 +44,7 @@ class Arrivals:
         self.out = out
         self.neighbours = neighbours
         self.changed_peer: Neighbour | None = None  # the peer whose ports changed, according to the frame just read
+        self.met: QueuePair | None = None  # whose frame it is
         self.packet = WritePacket()
         self.icrc = headers.IcrcCheck()
         self.shift = config.ts_shift
@@ -134,6 +135,7 @@ class Arrivals:
             else:
                 self.bad_qp += 1
             return None
+        self.met = qp
         if qp.state == ERROR:
             self.unexpected += 1
             known = len(qp.responder.reverse.evs) > 0  # it was connected: there is somebody to answer, and a way

@@ -41,6 +41,8 @@ class Departures:
         self.high = False
         self.wait = NEVER
         self.failed: QueuePair | None = None
+        self.left: QueuePair | None = None  # whose frame it is; None: no queue pair's
+        self.quiet = False  # no queue pair has data or a probe to send
         self.unreadable: list[QueuePair] = []  # whose next packet's memory could not be read: they have to fail
         self.tx_packets = 0
         self.tx_refused = 0
@@ -80,6 +82,7 @@ class Departures:
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Returns the frame's port, or -1 and sets ``wait`` to the time until which nothing may leave."""
         self.payload = None
+        self.left = None
         if self.neighbours.queue:
             ev = self._endpoint_operation(now)
             if ev >= 0:
@@ -88,11 +91,15 @@ class Departures:
             qp = self.control[0]
             ev = self._control(now, qp)
             if ev >= 0:
+                self.left = qp
                 return self._account(now, ev >> 16, True)
             self.control.pop(0)
             qp.listed = False
         self.wait = NEVER
+        if self.quiet:
+            return -1
         n = len(qps)
+        quiet = True
         for k in range(n):
             at = self.turn + k
             if at >= n:
@@ -101,20 +108,25 @@ class Departures:
             if qp.state != RTS:
                 continue
             if qp.to_probe:
+                quiet = False
                 ev = self._probe(now, qp)
                 if ev >= 0:
+                    self.left = qp
                     return self._account(now, ev >> 16, False)
             r = qp.requester
             if r.has_data():
+                quiet = False
                 packet = r.next_packet(now, self.free, self.slack)
                 if packet is not None:
                     self.turn = at + 1 if at + 1 < n else 0
+                    self.left = qp
                     ev = self._data(now, qp, packet)
                     return self._account(now, ev >> 16, packet.urgent)
                 if r.wait == UNREADABLE:
                     self.unreadable.append(qp)
                 elif r.wait < self.wait:
                     self.wait = r.wait
+        self.quiet = quiet
         return -1
 
     def _account(self, now: int, port: int, high: bool) -> int:

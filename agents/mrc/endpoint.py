@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from mypy_extensions import i64
+
 from agents.mrc.arrivals import Arrivals
 from agents.mrc.config import WEIGHTED, Config
 from agents.mrc.departures import Departures
@@ -43,6 +45,7 @@ from agents.transport import (
     PathRow,
     Region,
     Remote,
+    SentByPath,
     check_parameters,
     check_target,
 )
@@ -104,6 +107,21 @@ class Endpoint(Engine):
         self.out = Departures(self.config, fabric.planes, self.neighbours)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
         self.gone = _Gone(fabric.planes)
+        # What changed since deadlines were last computed, so that a turn costs no look at every queue pair.
+        self.touched: QueuePair | None = None
+        self.all_touched = True
+        self.soonest: i64 = NEVER  # of all queue pairs' deadlines
+        self.news = False  # something may have completed
+
+    def _touch(self, qp: QueuePair) -> None:
+        if self.touched is None:
+            self.touched = qp
+        elif self.touched is not qp:
+            self.all_touched = True
+
+    def _touch_all(self) -> None:
+        self.all_touched = self.news = True
+        self.out.quiet = False
 
     # --- verbs -----------------------------------------------------------------------------------------------
 
@@ -148,6 +166,7 @@ class Endpoint(Engine):
         self.order.append(qp)
         self.senders.append(qp)
         self.neighbours.add(qp, values)
+        self._touch_all()
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
@@ -166,6 +185,7 @@ class Endpoint(Engine):
         self._apply_denials(now, qp)
         qp.to(now, RTS, "connected")
         self.neighbours.connected(now, peer)
+        self._touch_all()
 
     def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
         qp = self._qp(qpn)
@@ -173,6 +193,7 @@ class Endpoint(Engine):
         if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.requester.restart(psn, patience):
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS, was posted to before, or {psn} has more than 24 bits")
         qp.first_psn = psn
+        self._touch_all()
 
     def fail_qp(self, now: int, qpn: int) -> None:
         self._fail(now, self._qp(qpn), FLUSHED)
@@ -188,6 +209,8 @@ class Endpoint(Engine):
         self.gone.account.add(r)
         self.order.remove(qp)
         self.out.forget(self.senders, qp)
+        self.touched = None
+        self._touch_all()
         self.tx_payload = None
         self.advice.forget(qp.responder.inflow)
         if self.neighbours.remove(qp):
@@ -204,6 +227,7 @@ class Endpoint(Engine):
         qp = self._qp(qpn)
         if qp.state == ERROR:
             self.finished.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
+            self.news = True
         else:
             qp.responder.recv_queue.append(wr_id)
 
@@ -215,14 +239,21 @@ class Endpoint(Engine):
         if not qp.requester.is_open():
             self.out.last_in_turn(self.senders, qp)
         qp.requester.post(wr_id, memory, va, rkey, imm)
+        self.out.quiet = False
+        self._touch(qp)
 
     def completed(self) -> bool:
+        if not self.news:
+            return False
         for qp in self.order:  # by hand: a generator costs more than all of this
             if qp.responder.completions or qp.requester.queue.completions:
                 return True
         return len(self.finished) > 0
 
     def completions(self) -> list[Completion]:
+        if not self.news:
+            return []
+        self.news = False
         completions = self.finished
         self.finished = []
         for qp in self.order:
@@ -247,6 +278,14 @@ class Endpoint(Engine):
         if self.arrivals.changed_peer is not None:
             peer, self.arrivals.changed_peer = self.arrivals.changed_peer, None
             self._ports_changed(now, peer)
+        met = self.arrivals.met
+        if met is not None:
+            self.arrivals.met = None
+            self._touch(met)
+            if met.responder.completions or met.requester.queue.completions:
+                self.news = True
+            if met.to_probe or met.requester.has_data():
+                self.out.quiet = False
         if qp is not None:
             if qp.cause >= 0 and qp.state != ERROR:
                 self._fail(now, qp, qp.cause)
@@ -264,6 +303,8 @@ class Endpoint(Engine):
             self.tx_payload = out.payload
             self.tx_trailer = out.framer.trailer
             self.tx_high = out.high
+            if out.left is not None:
+                self._touch(out.left)
             qp = out.failed
             if qp is not None:
                 out.failed = None
@@ -278,40 +319,49 @@ class Endpoint(Engine):
     def timer(self, now: int) -> None:
         if self.neighbours.next_at <= now and not self.quiesced:
             self.neighbours.timer(now)
-        for qp in self.order:
-            if qp.state != RTS:
-                continue
-            r = qp.requester
-            if qp.responder.flush_at <= now:
-                qp.responder.flush()
-                if not qp.listed:
-                    qp.listed = True
-                    self.out.control.append(qp)
-            if self.quiesced:
-                continue
-            if r.timers.starting:
-                r.timers.start(now)
-            if r.is_open():
-                if r.probe_at() <= now:
-                    self._tail_probe(now, qp)
-                if r.rto_at() <= now:
-                    if not r.rto(now):
-                        self._fail(now, qp, RETRY_EXCEEDED)
-                        continue
-                    if r.sent.una >= r.sent.next:
-                        self._tail_probe(now, qp)  # only an ACK is missing: there is no packet to send again
-            if r.doubts.at <= now:
-                r.settle_doubts(now)
-            if r.paths.next_probe <= now:
+        if self.all_touched or self.soonest <= now:
+            self._touch_all()
+            for qp in self.order:
+                self._timer(now, qp)
+        elif self.touched is not None:
+            self._timer(now, self.touched)
+            if self.touched.to_probe:
+                self.out.quiet = False
+
+    def _timer(self, now: int, qp: QueuePair) -> None:
+        if qp.state != RTS:
+            return
+        r = qp.requester
+        if qp.responder.flush_at <= now:
+            qp.responder.flush()
+            if not qp.listed:
+                qp.listed = True
+                self.out.control.append(qp)
+        if self.quiesced:
+            return
+        if r.timers.starting:
+            r.timers.start(now)
+        if r.is_open():
+            if r.probe_at() <= now:
+                self._tail_probe(now, qp)
+            if r.rto_at() <= now:
+                if not r.rto(now):
+                    self._fail(now, qp, RETRY_EXCEEDED)
+                    return
+                if r.sent.una >= r.sent.next:
+                    self._tail_probe(now, qp)  # only an ACK is missing: there is no packet to send again
+        if r.doubts.at <= now:
+            r.settle_doubts(now)
+        if r.paths.next_probe <= now:
+            path = r.paths.due_probe(now)
+            while path is not None:
+                r.paths.probe_sent(now, path)
+                qp.to_probe.append(path)
                 path = r.paths.due_probe(now)
-                while path is not None:
-                    r.paths.probe_sent(now, path)
-                    qp.to_probe.append(path)
-                    path = r.paths.due_probe(now)
-            while qp.health.next_at <= now:
-                path = qp.health.due_probe(now)
-                if path is not None:
-                    qp.to_probe.append(path)
+        while qp.health.next_at <= now:
+            path = qp.health.due_probe(now)
+            if path is not None:
+                qp.to_probe.append(path)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
         """Ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane, which alone can show a lost end of a
@@ -335,18 +385,27 @@ class Endpoint(Engine):
     def deadline(self) -> int:
         if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
-        at = min(self.out.wait, self.neighbours.next_at)
-        for qp in self.order:
-            d = qp.deadline()
-            if d < at:
-                at = d
-        return at
+        if self.all_touched:
+            for qp in self.order:
+                qp.due = qp.deadline()
+        elif self.touched is not None:
+            self.touched.due = self.touched.deadline()
+        if self.all_touched or self.touched is not None:
+            soonest: i64 = NEVER
+            for qp in self.order:
+                if qp.due < soonest:
+                    soonest = qp.due
+            self.soonest = soonest
+            self.touched = None
+            self.all_touched = False
+        return min(min(self.out.wait, self.neighbours.next_at), self.soonest)
 
     def quiesce(self) -> None:
         self.quiesced = True
         self.senders = []
         for qp in self.order:
             qp.to_probe.clear()
+        self._touch_all()
 
     # --- the world -------------------------------------------------------------------------------------------
 
@@ -356,6 +415,7 @@ class Endpoint(Engine):
             self._ports_changed(now, peer)
 
     def _ports_changed(self, now: int, peer: Neighbour) -> None:
+        self._touch_all()
         for qp in peer.qps:
             r = qp.requester
             for p in range(self.fabric.planes):
@@ -373,6 +433,7 @@ class Endpoint(Engine):
     def deny(self, now: int, entries: list[str]) -> None:
         """Denied EVs must be proved before use once an entry is removed."""
         self.told.denials = entries
+        self._touch_all()
         for qp in self.order:
             self._apply_denials(now, qp)
 
@@ -393,6 +454,7 @@ class Endpoint(Engine):
     def hint(self, now: int, links: list[str]) -> None:
         """Packets in flight over newly dead links are sent again; their EVs return by probes [ours]."""
         before, self.told.hinted = self.told.hinted, frozenset(links)
+        self._touch_all()
         for qp in self.order:
             r = qp.requester
             down = self._paths_over(qp, self.told.hinted - before)
@@ -408,6 +470,7 @@ class Endpoint(Engine):
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:
         if qp.state == ERROR:
             return
+        self._touch_all()
         qp.to(now, ERROR, _CAUSES.get(status, "refused"))
         qp.requester.flush(status)
         qp.silence()
@@ -454,6 +517,12 @@ class Endpoint(Engine):
         counters["min_rtt_ps"] = min((r.min_rtt for r in rtts), default=0)
         counters["srtt_ps"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
         return counters
+
+    def sent_by_path(self) -> list[SentByPath]:
+        return [
+            (q.qpn, q.peer, [path.ev for path in q.requester.paths.all], [path.data_tx for path in q.requester.paths.all])
+            for q in self.order
+        ]
 
     def paths(self) -> list[PathRow]:
         return [

@@ -240,7 +240,7 @@ class Neighbours:
                 self._send_update(now, peer)
             if peer.probe_at <= now:
                 self._probe(now, peer)
-            self.next_at = min(self.next_at, peer.update_at, peer.probe_at)
+            self.next_at = min(min(self.next_at, peer.update_at), peer.probe_at)  # two by two: that much the compiler does without a call
 
     def counters(self) -> dict[str, int]:
         return {

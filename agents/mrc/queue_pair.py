@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from agents.mrc.framing import Route
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.plane_health import PlaneHealth
@@ -39,6 +41,7 @@ class QueuePair:
         self.requester = requester
         self.responder = responder
         self.log = log
+        self.due: i64 = LONG_AGO  # its deadline when the endpoint last looked
         self.listed = False  # in the endpoint's queue of QPs that owe a control packet
         self.answers: list[tuple[int, int, int, int, int]] = []  # probes to answer: EV, probe id, timestamp, arrival, marked
         self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them

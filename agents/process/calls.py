@@ -139,6 +139,8 @@ class Calls:
 
     def deadline(self) -> int:
         at = NEVER
+        if not self.channels:
+            return at
         for channel in self.channels.values():  # no generator: this is asked at every turn of a host
             at = min(at, channel.deadline())
         return at

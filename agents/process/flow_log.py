@@ -16,7 +16,7 @@ class PathLog:
     def __init__(self, engine: Reports, write: Callable[[int, str, Mapping[str, object]], None]) -> None:
         self.engine = engine
         self.write = write
-        self.sent: dict[tuple[int, int], int] = {}  # by QPN and the place of the path in it
+        self.sent: dict[int, list[int]] = {}  # by QPN, on each of its paths
         self.busy: set[int] = set()  # queue pairs that sent in the last bin
         self.too_many = False
         self._packets()
@@ -25,24 +25,23 @@ class PathLog:
         return True
 
     def _packets(self) -> dict[int, dict[int, int]]:
-        """Count data packets since the last call: peer's host number -> EV -> packets."""
+        """Count packets since the last call: peer's host number -> EV -> packets."""
         counts: dict[int, dict[int, int]] = {}
-        rows: dict[int, int] = {}
-        paths = self.engine.paths()
         self.busy.clear()
-        self.too_many = len(paths) > MOST_PATHS
-        for row in paths:
-            qpn = row["qpn"]
-            if not self._logs(qpn):
+        paths = 0
+        for qpn, peer, evs, packets in self.engine.sent_by_path():
+            paths += len(evs)
+            before = self.sent.get(qpn)
+            if packets == before or not self._logs(qpn):
                 continue
-            k = rows[qpn] = rows.get(qpn, -1) + 1
-            total = row.get("data_tx", row.get("tx_packets", 0))  # RoCE counts all of a queue pair's packets, a sender's few others too
-            new = total - self.sent.get((qpn, k), 0)
-            if new:
-                self.sent[qpn, k] = total
-                self.busy.add(qpn)
-                by_ev = counts.setdefault(row["peer"], {})
-                by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + new
+            self.sent[qpn] = packets
+            for k, count in enumerate(packets):
+                new = count if before is None else count - before[k]
+                if new:
+                    self.busy.add(qpn)
+                    by_ev = counts.setdefault(peer, {})
+                    by_ev[evs[k]] = by_ev.get(evs[k], 0) + new
+        self.too_many = paths > MOST_PATHS
         return counts
 
     def _write_packets(self, t: int, bin_ps: int) -> None:

@@ -172,8 +172,8 @@ class Frame(Event):
         return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
     def _join(self) -> None:
-        if self.payload is not None:
-            self.data = b"".join((self.data, self.payload, self.tail))
+        if self.tail:
+            self.data = b"".join((self.data, self.payload or b"", self.tail))
             self.payload = None
             self.tail = b""
 
@@ -210,7 +210,7 @@ class Frame(Event):
     def packed(self, complete: bool) -> tuple[bytes, i64]:
         """Return all bytes for another process, with a gap for the checksum where it is not there, and what :func:`unpacked` needs.
         ``complete``: with what switches have changed."""
-        how: i64 = len(self.data) | len(self.tail) << _TAIL_AT if self.payload is not None else 0
+        how: i64 = len(self.data) | len(self.tail) << _TAIL_AT if self.tail else 0
         how |= (_SUMMED if self.summed else 0) | (_INTACT if self.intact else 0)
         self._join()
         return self._changed() if complete else self.data, how

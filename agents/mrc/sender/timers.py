@@ -9,6 +9,7 @@ from agents.transport import LONG_AGO
 class Timers:
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.rto_ps = config.rto
         self.firings = 0  # RTOs without progress
         self.fired_ps = LONG_AGO  # the last of them
         self.progress_ps = LONG_AGO
@@ -46,7 +47,7 @@ class Timers:
         n = self.firings
         # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
         since = self.progress_ps if self.progress_ps > self.fired_ps else self.fired_ps
-        at = since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
+        at = since + (self.rto_ps if n < c.linear else self.rto_ps << min(n - c.linear + 1, 32))
         return min(at, self.progress_ps + self.patience) if self.patience else at
 
     def fire(self, now: int) -> bool:
