@@ -6,6 +6,8 @@ network.
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.vecs import vec
 from mypy_extensions import i64
 
@@ -22,6 +24,7 @@ from agents.packets import dscp, headers
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from topologies.units import BYTE
 
+_BYTE: Final[i64] = BYTE
 _FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
 
 
@@ -138,7 +141,7 @@ class Departures:
         begin: i64 = now
         if self.free[port] > begin:
             begin = self.free[port]
-        self.free[port] = begin + size * BYTE // self.paced_rate
+        self.free[port] = begin + size * _BYTE // self.paced_rate
         return port
 
     def _data(self, now: int, qp: QueuePair, packet: SentPacket) -> int:
@@ -269,10 +272,10 @@ class Departures:
         d = qp.responder
         cack = d.expected - 1
         offset = echo.offset if -32768 <= echo.offset <= 32767 else 0
-        ext = wire.S_SACK.pack(
-            wire.seth_word(echo.m, echo.probe), offset, echo.ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, cack & headers.PSN_MASK,
-            wire.CC_SACK << 4, d.window(now) >> 7, base - cack, d.bitmap(base),
-            echo.ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
+        ext = wire.sack(
+            wire.seth_word(echo.m, echo.probe) << 16 | offset & 0xFFFF, echo.ev, (qp.qpn & 0xFFFF) << 16 | qp.remote_qpn & 0xFFFF,
+            cack & headers.PSN_MASK, (d.window(now) >> 7) << 16 | base - cack & 0xFFFF, d.bitmap(base),
+            (echo.ts & 0xFFFF) << 16 | min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
         )  # fmt: skip
         word = cack & headers.PSN_MASK
         if echo.rtx:

@@ -22,7 +22,7 @@ MOST_HEADS: Final = 4096
 """Most heads kept per peer: messages may end in packets of any length [ours]."""
 
 
-_MASKED: Final = 4  # the byte of a BTH that the iCRC takes as ones
+_MASKED: Final = headers.HEAD + 4  # the byte of a BTH that the iCRC takes as ones
 
 
 class Head:
@@ -76,16 +76,23 @@ class Framer:
     def stamp(self, now: i64) -> i64:
         return now >> self.shift & 0xFFFF
 
-    def _bth(self, op: i64, flags: i64, qpn: i64, word: i64) -> BytesWriter:
-        """Make a BTH as the iCRC takes it: with ones in byte 4."""
+    def _bth(self, head: Head, op: i64, flags: i64, qpn: i64, word: i64) -> BytesWriter:
+        """Begin a frame up to its BTH, with that as the iCRC takes it: with ones in byte 4."""
         out = self._out
         out.truncate(0)
+        out.write(head.data)
         out.append(u8(op))
         out.append(u8(flags))
         put16(out, wire.PKEY)
-        put32(out, 0xFF000000 | qpn)
+        put32(out, (0xFF000000 if self.sums else 0) | qpn)
         put32(out, word)
         return out
+
+    def _sum(self, head: Head) -> int:
+        """Return the iCRC so far, and put what the wire has in place of the ones."""
+        crc: int = crc32(self._out.getvalue()[headers.HEAD :], head.crc)
+        self._out[_MASKED] = u8(0)
+        return crc
 
     def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
         n: i64 = len(payload)
@@ -98,7 +105,7 @@ class Framer:
             word |= wire.F_RTX
         if p.asks:
             word |= wire.F_ACKREQ
-        out = self._bth(p.op, pad << 4, qpn, word)
+        out = self._bth(head, p.op, pad << 4, qpn, word)
         put16(out, p.rqmsn & 0xFFFF)
         put16(out, p.msn & 0xFFFF)
         put16(out, self.stamp(now))
@@ -109,22 +116,20 @@ class Framer:
         put32(out, p.dmalen)
         if p.imm >= 0:
             put32(out, p.imm)
-        crc: int = 0
+        crc = 0
         if self.sums:
-            crc = crc32(out.getvalue(), head.crc)
+            crc = self._sum(head)
             if n:
                 crc = crc32(payload, crc)
             if pad:
                 crc = crc32(bytes(pad), crc)
-        out[_MASKED] = u8(0)
-        self.frame = head.data + out.getvalue()
+        self.frame = out.getvalue()
         self.trailer = headers.trailer(pad, crc) if self.sums or pad else headers.GAP
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
         head = route.head(ev, klass, 12 + len(ext) + headers.ICRC)
-        out = self._bth(op, 0, qpn, psn_word)
+        out = self._bth(head, op, 0, qpn, psn_word)
         out.write(ext)
-        trailer = headers.trailer(0, crc32(out.getvalue(), head.crc)) if self.sums else headers.GAP
-        out[_MASKED] = u8(0)
-        self.frame = head.data + out.getvalue() + trailer
+        out.write(headers.trailer(0, self._sum(head)) if self.sums else headers.GAP)
+        self.frame = out.getvalue()
         self.trailer = b""

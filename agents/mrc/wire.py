@@ -8,8 +8,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
 from agents.packets import dscp
-from agents.packets.headers import BTH_AT, ICRC, INNER, OUTER, PSN_MASK, S_OUTER, S_UDP, UDP
+from agents.packets.headers import BTH_AT, ICRC, INNER, OUTER, PSN_MASK, S_OUTER, S_UDP, UDP, put32
 
 # Opcodes.
 WRITE_FIRST: Final = 0xC6
@@ -93,6 +96,18 @@ S_EETH = Struct("!xB26xH6x")
 
 EXT_LENGTH: Final = {ACK: 4, ENDPOINT_REQUEST: 16, ENDPOINT_RESPONSE: 36, SACK: 36, NACK: 20, PROBE: 16}
 """Bytes between BTH and iCRC of each packet without payload."""
+
+
+def sack(word: i64, ev: i64, qpns: i64, cack: i64, window: i64, bitmap: int, ts: i64, cc: i64) -> bytes:
+    """Make the headers of ``S_SACK``, in words of 32 bits. ``window``: the peer's, and where the bitmap begins."""
+    out = BytesWriter()
+    for field in (word, ev, qpns, cack, CC_SACK << 28 | window):
+        put32(out, field)
+    put32(out, bitmap >> 32)
+    put32(out, bitmap & 0xFFFF_FFFF)
+    put32(out, ts)
+    put32(out, cc)
+    return out.getvalue()
 
 
 def seth_word(m: int, probe: bool) -> int:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
-from mypy_extensions import i64, u8
+from librt.vecs import append, vec
+from mypy_extensions import i64, mypyc_attr, u8
 
 from agents.packets import dscp
 from agents.packets.headers import ICRC, S_ICRC, icrc_of
@@ -71,6 +72,19 @@ class Call(Event):
         self.action = action
         self.a = a
         self.b = b
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Sleeper:
+    def woken(self, at: int) -> None:
+        """Act on an alarm that was set for ``at``."""
+        raise NotImplementedError
+
+
+class Alarm(Event):
+    def __init__(self, sleeper: Sleeper) -> None:
+        super().__init__()
+        self.sleeper = sleeper
 
 
 class Frame(Event):
@@ -301,25 +315,40 @@ def merged(a: Fifo, b: Fifo) -> Fifo:
     return both
 
 
+_NOBODY: Final = Event()
+
+
 class Calendar:
+    """A heap of places: the numbers that it compares lie side by side, and no event is touched."""
+
     def __init__(self) -> None:
-        self._heap: list[Event] = []
+        self._count: i64 = 0
+        self._ats = vec[i64]()
+        self._orders = vec[i64]()
+        self._places = vec[i64]()  # of events; behind ``_count`` the free ones
+        self._events: list[Event] = []
         self._later = Fifo()  # what was entered by `follow`
 
     def enter(self, event: Event, at: i64, order: i64) -> None:
         event.at = at
         event.order = order
-        heap = self._heap
-        k: i64 = len(heap)
-        heap.append(event)
+        k = self._count
+        self._count = k + 1
+        if k == len(self._places):
+            self._events.append(_NOBODY)
+            self._ats = append(self._ats, at)
+            self._orders = append(self._orders, order)
+            self._places = append(self._places, k)
+        ats, orders, places = self._ats, self._orders, self._places
+        place = places[k]
+        self._events[place] = event
         while k > 0:
             up = (k - 1) >> 1
-            other = heap[up]
-            if before(other, event):
+            if ats[up] < at or (ats[up] == at and orders[up] < order):
                 break
-            heap[k] = other
+            ats[k], orders[k], places[k] = ats[up], orders[up], places[up]
             k = up
-        heap[k] = event
+        ats[k], orders[k], places[k] = at, order, place
 
     def follow(self, frames: Fifo) -> None:
         """Append frames in order, no sooner than those that followed before: only those of the last one's time need sorting. Empties
@@ -332,8 +361,8 @@ class Calendar:
 
     def first_at(self) -> i64:
         at: i64 = NEVER
-        if len(self._heap) > 0:
-            at = self._heap[0].at
+        if self._count > 0:
+            at = self._ats[0]
         frame = self._later.first
         if frame is not None and frame.at < at:
             at = frame.at
@@ -341,17 +370,21 @@ class Calendar:
 
     def take(self) -> Event:
         frame = self._later.first
-        if len(self._heap) == 0:
+        if self._count == 0:
             return self._later.pop()
-        if frame is not None and before(frame, self._heap[0]):
+        if frame is not None and (frame.at < self._ats[0] or (frame.at == self._ats[0] and frame.order < self._orders[0])):
             return self._later.pop()
         return self._pop()
 
     def _pop(self) -> Event:
-        heap = self._heap
-        first = heap[0]
-        event = heap.pop()
-        n: i64 = len(heap)
+        ats, orders, places = self._ats, self._orders, self._places
+        free = places[0]
+        first = self._events[free]
+        self._events[free] = _NOBODY
+        n = self._count - 1
+        self._count = n
+        at, order, place = ats[n], orders[n], places[n]
+        places[n] = free
         if n == 0:
             return first
         k: i64 = 0
@@ -359,15 +392,12 @@ class Calendar:
             down = 2 * k + 1
             if down >= n:
                 break
-            other = heap[down]
-            if down + 1 < n:
-                right = heap[down + 1]
-                if before(right, other):
-                    other = right
-                    down += 1
-            if before(event, other):
+            right = down + 1
+            if right < n and (ats[right] < ats[down] or (ats[right] == ats[down] and orders[right] < orders[down])):
+                down = right
+            if at < ats[down] or (at == ats[down] and order < orders[down]):
                 break
-            heap[k] = other
+            ats[k], orders[k], places[k] = ats[down], orders[down], places[down]
             k = down
-        heap[k] = event
+        ats[k], orders[k], places[k] = at, order, place
         return first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -18,7 +18,7 @@ from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
-MOST = 1 << 20
+MOST: Final = 1 << 20
 
 
 class _NoRing:
@@ -145,15 +145,15 @@ class SimulatedHost(Steered):
         self._due = due = max(min(due, agent.wake_at(now)), now + 1)
         if due < self._event:
             self._event = due
-            self.network.wake(self.number, due, self._wake, due)
+            self.network.alarm(self.number, due, self)
 
-    def _wake(self, at: int, _: None) -> None:
+    def woken(self, at: int) -> None:
         if at != self._event or self.over:
             return  # an earlier one was wanted since
         self._event = NEVER
         if self._due > at:
             self._event = self._due
-            self.network.wake(self.number, self._due, self._wake, self._due)
+            self.network.alarm(self.number, self._due, self)
         else:
             self.turn()
 

@@ -20,7 +20,7 @@ from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row
-from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Event, Fifo, Frame, within_kind
+from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Event, Fifo, Frame, Sleeper, within_kind
 from testbed.simulated.packed_counters import added, rows
 from testbed.simulated.pool import Pool
 from testbed.simulated.port import (
@@ -32,6 +32,7 @@ from testbed.simulated.port import (
     FAULT_PATH,
     LAST,
     NIC,
+    PLANE_AT,
     SILENT,
     SWITCH_DOWN,
     UP,
@@ -46,14 +47,22 @@ from topologies.clos import ADAPTIVE, Fabric, Link
 from topologies.paths import static_tables
 
 _WORDS: Final[i64] = len(layout.FAULT_WORDS)
+_SILENT: Final[i64] = layout.SWITCH_SILENT
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
 _PATH_FAULT: Final = struct.Struct("=3Q")
 _STAGES: Final = {"nic": (NIC, LAST), "fabric": (UP, DOWN), "haul": (DOWN, DOWN)}
 
 
+def _places(table: dict[int, str], ports: dict[str, SimPort]) -> list[SimPort | None]:
+    places: list[SimPort | None] = [None] * (1 + max(usid & (1 << PLANE_AT) - 1 for usid in table))
+    for usid, name in table.items():
+        places[usid & (1 << PLANE_AT) - 1] = ports[name]
+    return places
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Station:
+class Station(Sleeper):
     def arrive(self, plane: int, frame: Frame) -> None:
         self.take(plane, frame.contents())
 
@@ -87,7 +96,7 @@ class Network(Windows):
         self._haul: i64 = fabric.long_haul_delay_ps
         self._pfc_ps: i64 = fabric.pfc_ps
         numbers = {name: i for i, name in enumerate(fabric.switches)}
-        self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
+        self._switch_states = vec[i64]([layout.SWITCH_WORKS] * len(numbers))
         self._numbers = numbers
         self._pools = [Pool() for _ in numbers]
         self._describe_pools(fabric)
@@ -97,13 +106,13 @@ class Network(Windows):
                 self.ports.append(SimPort(fabric, port.number, port.plane, link.rate, stage))
             self.ports[-1].far, self.ports[-2].far = self.ports[-2], self.ports[-1]
         by_name = {port.name: self.ports[port.number] for port in fabric.ports}
-        tables = static_tables(fabric)
+        tables = {switch: _places(table, by_name) for switch, table in static_tables(fabric).items()}
         for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
                 sim_port.switch_number = numbers[port.node]
                 sim_port.pool = self._pools[numbers[port.node]]
                 sim_port.usid = switch_usid(port.node)
-                sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
+                sim_port.table = tables[port.node]
             else:
                 sim_port.host = fabric.host_number(port.node)
                 sim_port.far.source = inner_number(sim_port.host)
@@ -150,7 +159,7 @@ class Network(Windows):
                 frame.order = order
                 self._climb(port, frame)
             else:
-                self._cross(frame)
+                self._over(port, frame)
         elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
             self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
@@ -170,7 +179,7 @@ class Network(Windows):
         if port.host >= 0:
             self._climb(port, frame)
         else:
-            self._cross(frame)
+            self._over(port, frame)
 
     def _free(self, port: Event) -> None:
         assert isinstance(port, SimPort)
@@ -185,7 +194,10 @@ class Network(Windows):
         queue.append(frame)
 
     def _cross(self, frame: Frame) -> None:
-        port = self.ports[frame.port]
+        self._over(self.ports[frame.port], frame)
+
+    def _over(self, port: SimPort, frame: Frame) -> None:
+        """The frame has crossed the cable from ``port``."""
         frame.landed = False
         self.hops += 1
         if self.taps:
@@ -197,7 +209,7 @@ class Network(Windows):
         klass: i64 = 1 if is_high(frame.klass()) else 0
         stats[ARRIVED_BYTES + klass] += frame.size
         stats[ARRIVED_PACKETS + klass] += 1
-        if self.fault_words[far.number * _WORDS] and self._faulted(far, frame):
+        if far.faulty and self._faulted(far, frame):
             return
         if far.host >= 0:
             frame.landed = True
@@ -215,7 +227,7 @@ class Network(Windows):
             return
         state = self._switch_states[far.switch_number]
         if state:
-            stats[SILENT if state == layout.SWITCH_SILENT else SWITCH_DOWN] += 1
+            stats[SILENT if state == _SILENT else SWITCH_DOWN] += 1
             return
         egress = far.route(frame)
         if egress is None:
@@ -226,10 +238,12 @@ class Network(Windows):
             rest = Call(self._forward, frame, egress)
             self._core.enter(rest, self.time + frame.size * WHOLE // port.rate, port.next_order())
         else:
-            self._forward(frame, egress)
+            self._pass_on(port, frame, egress)
 
     def _forward(self, frame: Frame, egress: SimPort) -> None:
-        port = self.ports[frame.port]
+        self._pass_on(self.ports[frame.port], frame, egress)
+
+    def _pass_on(self, port: SimPort, frame: Frame, egress: SimPort) -> None:
         far = port.far
         if far.lossless and frame.klass() == dscp.ROCE:
             if not far.hold(frame):
@@ -360,6 +374,8 @@ class Network(Windows):
 
     def set_fault_word(self, at: int, word: int) -> None:
         self.fault_words[at] = word
+        if at % _WORDS == 0:
+            self.ports[at // _WORDS].faulty = word != 0
 
     # --- what faults tell it ---------------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ UP: Final = 1
 DOWN: Final = 2  # from T1
 LAST: Final = 3
 _MASK: Final = (1 << 64) - 1
+PLANE_AT: Final[i64] = 12
+"""Of a uSID: see topologies.addressing."""
 WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
 """Divided by a rate, these give the time of a byte on the wire at that rate, and at half of it."""
@@ -105,9 +107,10 @@ class SimPort(Event):
         self.source: i64 = 0  # at a T0's port to a host: the last 16 bits of the host's inner addresses
         self.usid: i64 = 0  # which is the first in frames for it,
         self.avoided: set[int] = set()  # T0s that its T1 has no way to (adaptive routing)
-        self.table: dict[int, SimPort] = {}  # and where it sends them: next uSID -> egress port
+        self.table: list[SimPort | None] = []  # and where it sends them: egress port by what is below the plane in the next uSID
         self.stats = vec[i64]([0] * len(layout.STATS_WORDS))
         self.flushed = [0] * len(layout.FLUSHED_WORDS)
+        self.faulty = False  # packet faults are on it
         self.closed = False  # the gate: the cable is down
         self.data = Fifo()
         self.high = Fifo()
@@ -148,7 +151,9 @@ class SimPort(Event):
                 stats[HOP_LIMIT] += 1
                 return None
             frame.shift()
-        egress = self.table.get(frame.usid())
+        after = frame.usid()
+        at = after & (1 << PLANE_AT) - 1
+        egress = self.table[at] if after >> PLANE_AT == self.plane and at < len(self.table) else None
         if egress is None:
             stats[NO_ROUTE] += 1
         return egress

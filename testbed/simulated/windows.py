@@ -11,6 +11,7 @@ Where a window begins and ends is the same in all processes, since it depends on
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from agents.transport import NEVER
 from testbed.simulated.exchange import Peers, Steering
-from testbed.simulated.frame import WAKE, Calendar, Call, Event, Fifo, Frame, in_order
+from testbed.simulated.frame import WAKE, Alarm, Calendar, Call, Event, Fifo, Frame, Sleeper, in_order
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
 
@@ -84,10 +85,20 @@ class Windows:
         """Schedule ``action(a, b)`` of a host, not in the past, after all else that happens to the host then."""
         self._edge.enter(Call(action, a, b), when, WAKE | host)
 
+    def alarm(self, host: int, when: int, sleeper: Sleeper) -> None:
+        """As :meth:`wake`, for what happens most often."""
+        self._edge.enter(Alarm(sleeper), when, WAKE | host)
+
     def run(self, until: int) -> bool:
         """Process events up to and including ``until``; False if halted before."""
-        with uninterrupted():
-            return self._run(until)
+        collects = gc.isenabled()
+        gc.disable()  # nothing here makes cycles
+        try:
+            with uninterrupted():
+                return self._run(until)
+        finally:
+            if collects:
+                gc.enable()
 
     def _run(self, end: i64) -> bool:
         self.halted = False
@@ -167,6 +178,8 @@ class Windows:
                     self._arrive(event)
                 else:
                     self._cross(event)
+            elif isinstance(event, Alarm):
+                event.sleeper.woken(event.at)
             elif isinstance(event, Call):
                 event.action(event.a, event.b)
             else:
