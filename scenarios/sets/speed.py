@@ -1,0 +1,252 @@
+"""Measures what the simulated world costs, and uet-htsim's ``htsim_uec`` beside it: CPU time and memory of the same traffic, in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from scenarios.run.manifest import cpu_model, engine, git
+from scenarios.show.plots import style
+from scenarios.show.simulators import Stage, htsim_ends, htsim_run, stages
+from testbed.errors import UserError
+from testbed.results.manifest import Manifest
+from topologies import Fabric, load_fabric
+from topologies.files import read_json
+from topologies.structs import there_are
+
+NAME = "bench"  # of the files
+PACKETS, MESSAGE, STEPS = 260_000, 512 << 10, 4
+"""Data packets of a row, about; the most bytes of a message; all-reduces of a ring [ours]."""
+LIMIT_S = 1200.0  # of one run [ours]
+PERMUTATIONS = {f"permutation-{1 << power}": 1 << power for power in (4, 6, 7, 8, 9, 10, 11, 12)}
+ROWS = {**PERMUTATIONS, "incast": 16, "ring": 16}  # name -> hosts
+USUAL = tuple(name for name, hosts in ROWS.items() if hosts <= 512)
+PLACES = ("", "htsim_uec", "datacenter/htsim_uec", "build/datacenter/htsim_uec", "sim/build/datacenter/htsim_uec")
+TIMED = (
+    "import resource, subprocess, sys; status = subprocess.call(sys.argv[1:]); used = resource.getrusage(resource.RUSAGE_CHILDREN); "
+    "print(status, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, file=sys.stderr)"
+)
+"""A small process starts what is measured: the kernel counts memory of whoever starts a program as the program's."""
+
+
+class Cost(msgspec.Struct):
+    cpu_s: float
+    memory_bytes: int
+    simulation_cpu_s: float = 0.0
+
+
+class Row(msgspec.Struct):
+    """``missing``: why it has no figures, if it has none."""
+
+    name: str
+    hosts: int
+    ours: list[Cost] = []
+    htsim: list[Cost] = []
+    missing: str = ""
+
+    def median(self, program: str, figure: str) -> float:
+        return float(median(getattr(cost, figure) for cost in getattr(self, program)))
+
+
+class Bench(msgspec.Struct):
+    date: str
+    commit: str
+    cpu: str
+    cores: int
+    engine: str
+    rounds: int
+    beside: bool
+    """Whether uet-htsim was measured, too."""
+    rows: list[Row]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return (heads, rows) of medians and their ratios."""
+        ours = [("mrcbed", "ours", "cpu_s"), ("simulation alone", "ours", "simulation_cpu_s")]
+        seconds = [*([("uet-htsim", "htsim", "cpu_s")] if self.beside else []), *ours]
+        bytes_ = [(head, program, "memory_bytes") for head, program, figure in seconds if figure == "cpu_s"]
+        heads = ["traffic", *(f"{head}, CPU s" for head, *_ in seconds), *(f"{head}, MB" for head, *_ in bytes_)]
+        heads += ["mrcbed / uet-htsim", "alone / uet-htsim", "MB / MB"] if self.beside else []
+        rows = []
+        for row in self.rows:
+            if row.missing:
+                rows.append([row.name, *["–"] * (len(heads) - 1)])
+                continue
+            cpu = [row.median(*of) for _, *of in seconds]
+            memory = [row.median(*of) / 1e6 for _, *of in bytes_]
+            ratios = [cpu[1] / cpu[0], cpu[2] / cpu[0], memory[1] / memory[0]] if self.beside else []
+            rows.append([row.name, *(f"{s:.2f}" for s in cpu), *(f"{mb:,.0f}" for mb in memory), *(f"{ratio:.1f}" for ratio in ratios)])
+        return heads, rows
+
+    def stamp(self) -> str:
+        how = f"Medians of {self.rounds} runs each{', in turns' if self.beside else ''}, one process, engine {self.engine}"
+        return f"{how}; commit {self.commit}, {self.date}, {self.cpu}, {self.cores} cores."
+
+    def markdown(self) -> str:
+        heads, rows = self.table()
+        lines = [heads, ["---"] * len(heads), *rows]
+        return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", self.stamp(), ""])
+
+
+def program_in(place: Path) -> str:
+    """Find ``htsim_uec``. Raises :class:`UserError`."""
+    for path in (place / part for part in PLACES):
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path.resolve())
+    raise UserError(
+        f"--htsim {place}: no program htsim_uec is there: build uet-htsim (in its folder sim: cmake -S . -B build && cmake --build build), "
+        "then give its folder or the file"
+    )
+
+
+def chosen(words: str) -> tuple[str, ...]:
+    """Read ``--rows``: names with commas, or all. Raises :class:`UserError`."""
+    names = tuple(dict.fromkeys(ROWS if words == "all" else words.split(",")))
+    for name in names:
+        if name not in ROWS:
+            raise UserError(f"--rows {name}: {there_are(name, [*ROWS, 'all'])}")
+    return names
+
+
+def measure(names: Sequence[str], rounds: int, htsim: str | None, progress: Callable[[str, float], None]) -> Bench:
+    """Measure rows in turns; ``htsim``: its program. A row that a program does not end is missing."""
+    clone = git() or {"commit": "unknown", "dirty": False}
+    commit = clone["commit"][:12] + (" with changes" if clone["dirty"] else "")
+    made = Bench(
+        time.strftime("%Y-%m-%d", time.gmtime()), commit, cpu_model() or "unknown CPU", os.cpu_count() or 1, engine(), rounds,
+        htsim is not None, [],
+    )  # fmt: skip
+    for number, name in enumerate(names):
+        made.rows.append(row := Row(name, ROWS[name]))
+        with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as place:
+            plan = write_scenario(name, Path(place))
+            try:
+                for n in range(rounds):
+                    progress(f"{name}, round {n + 1} of {rounds}", (number + n / rounds) / len(names))
+                    row.ours.append(ours(Path(place)))
+                    if htsim is not None:
+                        row.htsim.append(htsims(htsim, plan, Path(place)))
+            except UserError as error:
+                row.missing = str(error)
+    return made
+
+
+def write_scenario(name: str, folder: Path) -> list[Stage]:
+    """Write a row's scenario and plane into ``folder``; return its transfers in payload bytes."""
+    hosts = ROWS[name]
+    per_t0 = max(8, 1 << hosts.bit_length() // 2)
+    (folder / "plane.toml").write_text(
+        f"format = 3\nplanes = 1\nt0_per_plane = {hosts // per_t0}\nt1_per_plane = {per_t0}\nhosts_per_t0 = {per_t0}\n"
+    )
+    mtu = plane(folder).mtu
+    lines = ["format = 3", f'name = "{name}"', f'description = "{name}"', 'fabric = "plane.toml"', "seeds = [1]", 'timeout = "600s"']
+    if name == "ring":
+        rounds = 2 * (hosts - 1) * STEPS
+        size = PACKETS // rounds // hosts * mtu * hosts
+        lines += ["[workload]", 'kind = "ring-allreduce"', f"message_bytes = {size}", f"steps = {STEPS}", "warmup_steps = 0"]
+        plan = stages("ring-allreduce", list(range(hosts)), size) * STEPS
+    else:
+        ends = [(host, 0) for host in range(1, hosts)] if name == "incast" else permutation(hosts)
+        messages = -(-PACKETS // len(ends) * mtu // MESSAGE)
+        size = PACKETS // len(ends) // messages * mtu
+        lines += ["[workload]", 'kind = "flows"', f"message_bytes = {size}"]
+        for src, dst in ends:
+            lines += ["[[workload.flow]]", f'name = "{src}-{dst}"', f'src = "h{src}"', f'dst = "h{dst}"', f"messages = {messages}"]
+        plan = [[(src, dst, size * messages) for src, dst in ends]]
+    (folder / "scenario.toml").write_text("\n".join([*lines, "[[transport]]", 'kind = "mrc"', ""]))
+    return plan
+
+
+def plane(folder: Path) -> Fabric:
+    return load_fabric(str(folder / "plane.toml"))
+
+
+def permutation(hosts: int, seed: int = 1) -> list[tuple[int, int]]:
+    """Draw pairs: each host of a half sends to one of the other and receives from one there."""
+    half = hosts // 2
+    there, back = list(range(half, hosts)), list(range(half))
+    Random(seed).shuffle(there)
+    Random(seed + 1000).shuffle(back)
+    return list(zip(range(hosts), there + back, strict=True))
+
+
+def ours(folder: Path) -> Cost:
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        words = ["run", "scenario.toml", "--world", "simulated", "--jobs", "1", "--out", out]
+        cost, _ = timed([sys.executable, "-P", "-m", "mrcbed", *words], folder)
+        cost.simulation_cpu_s = read_json(Path(out) / "manifest.json", Manifest).sessions[0].simulation_cpu_s or 0.0
+    return cost
+
+
+def htsims(program: str, plan: Sequence[Stage], folder: Path) -> Cost:
+    cost, said = timed(htsim_run(program, plane(folder), plan, folder), folder)
+    htsim_ends(said, sum(map(len, plan)))
+    return cost
+
+
+def timed(words: Sequence[str], folder: Path, limit_s: float = LIMIT_S) -> tuple[Cost, str]:
+    """Run a program in ``folder``; return what it took, and what it printed. It ends with us. Raises :class:`UserError` if it fails."""
+    with open(folder / "said", "w+", encoding="utf-8") as out, open(folder / "errors", "w+", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-ISc", TIMED, *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+        )
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{Path(words[0]).name} took more than {limit_s:g} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        out.seek(0)
+        errors.seek(0)
+        *before, last = ["it said nothing", *errors.read().splitlines()]
+        status, cpu_s, memory_bytes = ("", "0", "0") if process.returncode else last.split()
+        if status != "0":
+            raise UserError(f"{Path(words[0]).name} failed: {before[-1] if status else last}")
+        return Cost(float(cpu_s), int(memory_bytes)), out.read()
+
+
+def write(made: Bench, folder: Path) -> list[Path]:
+    """Write ``made`` as JSON, and its permutations as a picture: how cost grows with hosts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{NAME}.json"
+    path.write_text(json.dumps(msgspec.to_builtins(made), indent=1) + "\n", encoding="utf-8")
+    return [path, *draw(made, folder)]
+
+
+LINES: tuple[tuple[str, str, str, Any], ...] = (
+    ("mrcbed", "ours", "cpu_s", {"color": style.FLOWS[0], "marker": "o"}),
+    ("mrcbed, simulation alone", "ours", "simulation_cpu_s", {"color": style.FLOWS[0], "marker": "^", "linestyle": "--"}),
+    ("uet-htsim", "htsim", "cpu_s", {"color": style.FLOWS[1], "marker": "s"}),
+)
+
+
+def draw(made: Bench, folder: Path) -> list[Path]:
+    rows = [row for row in made.rows if row.name in PERMUTATIONS and not row.missing]
+    if not rows:
+        return []
+    lines = [line for line in LINES if made.beside or line[1] == "ours"]
+    hosts = [row.hosts for row in rows]
+    with style.figure(2, 3.6, head=f"What a permutation of {PACKETS:,} packets costs", x="hosts") as (fig, (cpu, memory)):
+        for _, program, figure, look in lines:
+            cpu.plot(hosts, [row.median(program, figure) for row in rows], markersize=4, **look)
+            if figure == "cpu_s":
+                memory.plot(hosts, [row.median(program, "memory_bytes") / 1e6 for row in rows], markersize=4, **look)
+        for ax, unit in ((cpu, "CPU s"), (memory, "memory, MB")):
+            ax.set(xscale="log", yscale="log", ylabel=unit)
+            ax.grid(visible=True)
+        memory.set_xticks(hosts, [f"{count:,}" for count in hosts])
+        memory.minorticks_off()
+        return style.save(style.legend(fig, [style.line(label, **{"linestyle": "-", **look}) for label, *_, look in lines]), folder, NAME)
