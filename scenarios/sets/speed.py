@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
 import msgspec
 
 from scenarios.run.manifest import cpu_model, engine, git
+from scenarios.schema.scenario import load_scenario
+from scenarios.schema.workloads import resolve_flows
 from scenarios.show.plots import style
 from scenarios.show.simulators import Stage, htsim_ends, htsim_run, stages
 from testbed.errors import UserError
@@ -130,55 +131,41 @@ def measure(names: Sequence[str], rounds: int, htsim: str | None, progress: Call
     for number, name in enumerate(names):
         made.rows.append(row := Row(name, ROWS[name]))
         with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as place:
-            plan = write_scenario(name, Path(place))
+            fabric, plan = write_scenario(name, Path(place))
             try:
                 for n in range(rounds):
                     progress(f"{name}, round {n + 1} of {rounds}", (number + n / rounds) / len(names))
                     row.ours.append(ours(Path(place)))
                     if htsim is not None:
-                        row.htsim.append(htsims(htsim, plan, Path(place)))
+                        row.htsim.append(htsims(htsim, fabric, plan, Path(place)))
             except UserError as error:
                 row.missing = str(error)
     return made
 
 
-def write_scenario(name: str, folder: Path) -> list[Stage]:
-    """Write a row's scenario and plane into ``folder``; return its transfers in payload bytes."""
-    hosts = ROWS[name]
-    per_t0 = max(8, 1 << hosts.bit_length() // 2)
-    (folder / "plane.toml").write_text(
-        f"format = 3\nplanes = 1\nt0_per_plane = {hosts // per_t0}\nt1_per_plane = {per_t0}\nhosts_per_t0 = {per_t0}\n"
+def write_scenario(name: str, folder: Path) -> tuple[Fabric, list[Stage]]:
+    """Write a row's scenario and plane into ``folder``; return the plane, and the transfers in payload bytes."""
+    hosts, per_t0 = ROWS[name], max(8, 1 << ROWS[name].bit_length() // 2)
+    shape = {"planes": 1, "t0_per_plane": hosts // per_t0, "t1_per_plane": per_t0, "hosts_per_t0": per_t0}
+    (folder / "plane.toml").write_text("\n".join(["format = 3", *(f"{key} = {value}" for key, value in shape.items())]))
+    fabric = load_fabric(str(folder / "plane.toml"))
+    senders = hosts if name in PERMUTATIONS else hosts - 1
+    messages = -(-PACKETS * fabric.mtu // (senders * MESSAGE))
+    kind, size = f'"{name.split("-")[0]}"\nmessages = {messages}', PACKETS // senders // messages * fabric.mtu
+    if name == "incast":
+        kind += f"\nsenders = {senders}"
+    elif name == "ring":
+        kind, size = f'"ring-allreduce"\nsteps = {STEPS}\nwarmup_steps = 0', PACKETS // (2 * senders * STEPS) // hosts * hosts * fabric.mtu
+    path = folder / "scenario.toml"
+    path.write_text(
+        f'format = 3\nname = "{name}"\ndescription = "{name}"\nfabric = "plane.toml"\nseeds = [1]\ntimeout = "3600s"\n'
+        f'[workload]\nkind = {kind}\nmessage_bytes = {size}\n[[transport]]\nkind = "mrc"\n'
     )
-    mtu = plane(folder).mtu
-    lines = ["format = 3", f'name = "{name}"', f'description = "{name}"', 'fabric = "plane.toml"', "seeds = [1]", 'timeout = "600s"']
+    numbers = list(range(hosts))
     if name == "ring":
-        rounds = 2 * (hosts - 1) * STEPS
-        size = PACKETS // rounds // hosts * mtu * hosts
-        lines += ["[workload]", 'kind = "ring-allreduce"', f"message_bytes = {size}", f"steps = {STEPS}", "warmup_steps = 0"]
-        plan = stages("ring-allreduce", list(range(hosts)), size) * STEPS
-    else:
-        ends = [(host, 0) for host in range(1, hosts)] if name == "incast" else permutation(hosts)
-        messages = -(-PACKETS // len(ends) * mtu // MESSAGE)
-        size = PACKETS // len(ends) // messages * mtu
-        lines += ["[workload]", 'kind = "flows"', f"message_bytes = {size}"]
-        for src, dst in ends:
-            lines += ["[[workload.flow]]", f'name = "{src}-{dst}"', f'src = "h{src}"', f'dst = "h{dst}"', f"messages = {messages}"]
-        plan = [[(src, dst, size * messages) for src, dst in ends]]
-    (folder / "scenario.toml").write_text("\n".join([*lines, "[[transport]]", 'kind = "mrc"', ""]))
-    return plan
-
-
-def plane(folder: Path) -> Fabric:
-    return load_fabric(str(folder / "plane.toml"))
-
-
-def permutation(hosts: int, seed: int = 1) -> list[tuple[int, int]]:
-    """Draw pairs: each host of a half sends to one of the other and receives from one there."""
-    half = hosts // 2
-    there, back = list(range(half, hosts)), list(range(half))
-    Random(seed).shuffle(there)
-    Random(seed + 1000).shuffle(back)
-    return list(zip(range(hosts), there + back, strict=True))
+        return fabric, stages("ring-allreduce", numbers, size) * STEPS
+    flows = resolve_flows(load_scenario(str(path)).workload, fabric, numbers, seed=1)
+    return fabric, [[(flow.src, flow.dst, size * messages) for flow in flows]]
 
 
 def ours(folder: Path) -> Cost:
@@ -189,8 +176,8 @@ def ours(folder: Path) -> Cost:
     return cost
 
 
-def htsims(program: str, plan: Sequence[Stage], folder: Path) -> Cost:
-    cost, said = timed(htsim_run(program, plane(folder), plan, folder), folder)
+def htsims(program: str, fabric: Fabric, plan: Sequence[Stage], folder: Path) -> Cost:
+    cost, said = timed(htsim_run(program, fabric, plan, folder), folder)
     htsim_ends(said, sum(map(len, plan)))
     return cost
 
@@ -246,7 +233,9 @@ def draw(made: Bench, folder: Path) -> list[Path]:
                 memory.plot(hosts, [row.median(program, "memory_bytes") / 1e6 for row in rows], markersize=4, **look)
         for ax, unit in ((cpu, "CPU s"), (memory, "memory, MB")):
             ax.set(xscale="log", yscale="log", ylabel=unit)
+            ax.set_xticks([], minor=True)
+            ax.yaxis.set_major_formatter("{x:,g}")
+            ax.yaxis.set_minor_formatter("")
             ax.grid(visible=True)
         memory.set_xticks(hosts, [f"{count:,}" for count in hosts])
-        memory.minorticks_off()
         return style.save(style.legend(fig, [style.line(label, **{"linestyle": "-", **look}) for label, *_, look in lines]), folder, NAME)

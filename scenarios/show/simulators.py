@@ -184,8 +184,8 @@ def htsim_run(program: str, fabric: Fabric, plan: Sequence[Stage], folder: Path,
 
 def htsim_ends(out: str, transfers: int) -> tuple[list[float], dict[str, int]]:
     """Return (us at which each transfer ended, packets by kind, such as "New" and "Rtx") of what ``htsim_uec`` printed. Raises
-    :class:`UserError` if it did not end all."""
-    ends = [float(us) for us in re.findall(r"^Flow .* finished at ([\d.]+)", out, re.MULTILINE)]
+    :class:`UserError` if it did not end all. Its dots of progress may stand before a line."""
+    ends = [float(us) for us in re.findall(r"^\.*Flow .* finished at ([\d.]+)", out, re.MULTILINE)]
     if len(ends) != transfers or "\nNew: " not in out:
         raise UserError(f"{len(ends)} of {transfers} transfers of htsim_uec ended: give a build of uet-htsim's main branch")
     return ends, {key: int(count) for key, count in re.findall(r"(\w+): (\d+)", out[out.rindex("\nNew: ") :])}
