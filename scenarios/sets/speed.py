@@ -74,20 +74,21 @@ class Bench(msgspec.Struct):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return (heads, rows) of medians and their ratios."""
-        ours = [("mrcbed", "ours", "cpu_s"), ("simulation alone", "ours", "simulation_cpu_s")]
-        seconds = [*([("uet-htsim", "htsim", "cpu_s")] if self.beside else []), *ours]
-        bytes_ = [(head, program, "memory_bytes") for head, program, figure in seconds if figure == "cpu_s"]
-        heads = ["traffic", *(f"{head}, CPU s" for head, *_ in seconds), *(f"{head}, MB" for head, *_ in bytes_)]
-        heads += ["mrcbed / uet-htsim", "alone / uet-htsim", "MB / MB"] if self.beside else []
+        seconds = [("htsim", "htsim", "cpu_s"), ("mrcbed", "ours", "cpu_s"), ("simulation", "ours", "simulation_cpu_s")]
+        seconds = seconds[0 if self.beside else 1 :]
+        memory = [(head, program, "memory_bytes") for head, program, figure in seconds if figure == "cpu_s"]
+        heads = ["traffic", *(f"{head} s" for head, *_ in seconds), *(f"{head} MB" for head, *_ in memory)]
+        heads += ["mrcbed / htsim s", "simulation / htsim s", "mrcbed / htsim MB"] if self.beside else []
         rows = []
         for row in self.rows:
             if row.missing:
                 rows.append([row.name, *["–"] * (len(heads) - 1)])
                 continue
             cpu = [row.median(*of) for _, *of in seconds]
-            memory = [row.median(*of) / 1e6 for _, *of in bytes_]
-            ratios = [cpu[1] / cpu[0], cpu[2] / cpu[0], memory[1] / memory[0]] if self.beside else []
-            rows.append([row.name, *(f"{s:.2f}" for s in cpu), *(f"{mb:,.0f}" for mb in memory), *(f"{ratio:.1f}" for ratio in ratios)])
+            megabytes = [row.median(*of) / 1e6 for _, *of in memory]
+            ratios = [cpu[1] / cpu[0], cpu[2] / cpu[0], megabytes[1] / megabytes[0]] if self.beside else []
+            cells = [*(f"{s:.2f}" for s in cpu), *(f"{mb:,.0f}" for mb in megabytes), *(f"{ratio:.1f}" for ratio in ratios)]
+            rows.append([row.name, *cells])
         return heads, rows
 
     def stamp(self) -> str:
@@ -215,7 +216,7 @@ def write(made: Bench, folder: Path) -> list[Path]:
 
 LINES: tuple[tuple[str, str, str, Any], ...] = (
     ("mrcbed", "ours", "cpu_s", {"color": style.FLOWS[0], "marker": "o"}),
-    ("mrcbed, simulation alone", "ours", "simulation_cpu_s", {"color": style.FLOWS[0], "marker": "^", "linestyle": "--"}),
+    ("simulation alone", "ours", "simulation_cpu_s", {"color": style.FLOWS[0], "marker": "^", "linestyle": "--"}),
     ("uet-htsim", "htsim", "cpu_s", {"color": style.FLOWS[1], "marker": "s"}),
 )
 

@@ -216,7 +216,9 @@ def simulator(htsim: Path | None, rows: str | None, rounds: int, out: Path | Non
         print(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
         heads, cells = found.table()
-        terminal.console().print(terminal.table(heads, cells, title=f"{speed.PACKETS:,} data packets each", caption=found.stamp()))
+        terminal.console().print(
+            terminal.table(heads, cells, title=f"CPU time and memory of {speed.PACKETS:,} data packets", caption=found.stamp())
+        )
     for path in speed.write(found, out) if out is not None else ():
         click.echo(str(path))
     missing = [f"{row.name}: {row.missing}" for row in found.rows if row.missing]
