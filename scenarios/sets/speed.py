@@ -68,17 +68,17 @@ class Bench(msgspec.Struct):
     cores: int
     engine: str
     rounds: int
-    beside: bool
-    """Whether uet-htsim was measured, too."""
+    htsim: str
+    """Its commit; "" if it was not measured."""
     rows: list[Row]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return (heads, rows) of medians and their ratios."""
         seconds = [("htsim", "htsim", "cpu_s"), ("mrcbed", "ours", "cpu_s"), ("simulation", "ours", "simulation_cpu_s")]
-        seconds = seconds[0 if self.beside else 1 :]
+        seconds = seconds[0 if self.htsim else 1 :]
         memory = [(head, program, "memory_bytes") for head, program, figure in seconds if figure == "cpu_s"]
         heads = ["traffic", *(f"{head} s" for head, *_ in seconds), *(f"{head} MB" for head, *_ in memory)]
-        heads += ["mrcbed / htsim s", "simulation / htsim s", "mrcbed / htsim MB"] if self.beside else []
+        heads += ["mrcbed / htsim s", "simulation / htsim s", "mrcbed / htsim MB"] if self.htsim else []
         rows = []
         for row in self.rows:
             if row.missing:
@@ -86,13 +86,13 @@ class Bench(msgspec.Struct):
                 continue
             cpu = [row.median(*of) for _, *of in seconds]
             megabytes = [row.median(*of) / 1e6 for _, *of in memory]
-            ratios = [cpu[1] / cpu[0], cpu[2] / cpu[0], megabytes[1] / megabytes[0]] if self.beside else []
+            ratios = [cpu[1] / cpu[0], cpu[2] / cpu[0], megabytes[1] / megabytes[0]] if self.htsim else []
             cells = [*(f"{s:.2f}" for s in cpu), *(f"{mb:,.0f}" for mb in megabytes), *(f"{ratio:.1f}" for ratio in ratios)]
             rows.append([row.name, *cells])
         return heads, rows
 
     def stamp(self) -> str:
-        how = f"Medians of {self.rounds} runs each{', in turns' if self.beside else ''}, one process, engine {self.engine}"
+        how = f"Medians of {self.rounds}{f' beside uet-htsim {self.htsim}, in turns' if self.htsim else ''}, engine {self.engine}"
         return f"{how}; commit {self.commit}, {self.date}, {self.cpu}, {self.cores} cores."
 
     def markdown(self) -> str:
@@ -112,6 +112,14 @@ def program_in(place: Path) -> str:
     )
 
 
+def commit_of(program: str) -> str:
+    words = ["git", "-C", str(Path(program).parent), "rev-parse", "--short=7", "HEAD"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "of an unknown commit"
+
+
 def chosen(words: str) -> tuple[str, ...]:
     """Read ``--rows``: names with commas, or all. Raises :class:`UserError`."""
     names = tuple(dict.fromkeys(ROWS if words == "all" else words.split(",")))
@@ -127,7 +135,7 @@ def measure(names: Sequence[str], rounds: int, htsim: str | None, progress: Call
     commit = clone["commit"][:12] + (" with changes" if clone["dirty"] else "")
     made = Bench(
         time.strftime("%Y-%m-%d", time.gmtime()), commit, cpu_model() or "unknown CPU", os.cpu_count() or 1, engine(), rounds,
-        htsim is not None, [],
+        "" if htsim is None else commit_of(htsim), [],
     )  # fmt: skip
     for number, name in enumerate(names):
         made.rows.append(row := Row(name, ROWS[name]))
@@ -225,7 +233,7 @@ def draw(made: Bench, folder: Path) -> list[Path]:
     rows = [row for row in made.rows if row.name in PERMUTATIONS and not row.missing]
     if not rows:
         return []
-    lines = [line for line in LINES if made.beside or line[1] == "ours"]
+    lines = [line for line in LINES if made.htsim or line[1] == "ours"]
     hosts = [row.hosts for row in rows]
     with style.figure(2, 3.6, head=f"What a permutation of {PACKETS:,} packets costs", x="hosts") as (fig, (cpu, memory)):
         for _, program, figure, look in lines:
