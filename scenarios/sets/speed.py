@@ -98,7 +98,7 @@ class Bench(msgspec.Struct):
     def markdown(self) -> str:
         heads, rows = self.table()
         lines = [heads, ["---"] * len(heads), *rows]
-        return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", self.stamp(), ""])
+        return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", self.stamp()])
 
 
 def program_in(place: Path) -> str:
