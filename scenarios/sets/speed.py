@@ -247,4 +247,8 @@ def draw(made: Bench, folder: Path) -> list[Path]:
             ax.yaxis.set_minor_formatter("")
             ax.grid(visible=True)
         memory.set_xticks(hosts, [f"{count:,}" for count in hosts])
-        return style.save(style.legend(fig, [style.line(label, **{"linestyle": "-", **look}) for label, *_, look in lines]), folder, NAME)
+        png, svg = style.save(
+            style.legend(fig, [style.line(label, **{"linestyle": "-", **look}) for label, *_, look in lines]), folder, NAME
+        )
+    svg.unlink()
+    return [png]

@@ -98,7 +98,7 @@ def test_a_row_from_the_command_to_the_picture(mrcbed: Said, tmp_path: Path, mon
     fake(tmp_path)
     words = ("tools", "bench", "simulator", "--htsim", ".", "--rounds", "1", "--out", "made")
     assert "uet-htsim of an unknown commit, in turns" in " ".join(mrcbed(*words, "--rows", "permutation-16").split())
-    assert {path.name for path in Path("made").iterdir()} == {"bench.json", "bench.png", "bench.svg"}
+    assert {path.name for path in Path("made").iterdir()} == {"bench.json", "bench.png"}
     [row] = json.loads(Path("made/bench.json").read_text())["rows"]
     [ours], [htsim] = row["ours"], row["htsim"]
     assert 0 < ours["simulation_cpu_s"] < ours["cpu_s"] and htsim["simulation_cpu_s"] == 0
