@@ -61,7 +61,7 @@ help-all: help
 
 	as root or by sudo
 	make figures        every stored figure and table that is missing or stale; WORLD=simulated needs no root; ONLY="16 one-of-many"
-	make bench          packets/s of the engine, the codec and the fabric
+	make bench          packets/s of the engine, the codec and the fabric; without root: mrcbed tools bench simulator
 	make soak           the long runs
 	make browser        Debian's chromium and its driver, and the tests of pages in it
 	make rdma-tools     Debian's perftest, ibverbs-utils and python3-pyverbs

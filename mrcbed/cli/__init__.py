@@ -89,7 +89,7 @@ COMMANDS = {
             "init": Entry("Write a scenario file to start from."),
             "schema": Entry("Print the JSON Schema of a scenario or fabric file, for editors."),
             "completion": Entry("Print the completion script of a shell."),
-            "bench": Entry("Benchmark the codec, the engine and the fabrics here.", computes=True),
+            "bench": Entry("Benchmark codec, engine, fabrics and simulator here.", computes=True),
             "figures": Entry("Make stored figures and tables again: missing or stale ones.", computes=True),
             "calibrate": Entry("Measure what a packet costs here, which sets the dilation.", computes=True),
             "clean": Entry("Remove what a dead run left behind, and nothing else."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -79,6 +80,7 @@ class Spec:
     seed: int
     used: dict[int, str] = field(default_factory=dict)  # fault number -> target, once resolved; shared by the runs of a fabric
     settings: dict[str, Any] = field(default_factory=dict)  # of the sweep: key -> value
+    cpu_s: float = 0.0  # CPU time of this process from the run's start to its end
 
     @property
     def key(self) -> str:
@@ -282,6 +284,7 @@ class OneRun:
         self.journal(start, "start", key=self.spec.key)
         self.background.start(start)
         lines: list[str] = []
+        cpu_began = time.process_time()
 
         def look() -> int:
             if self.clock.now() > end:
@@ -299,14 +302,14 @@ class OneRun:
             self.end("timeout", f"no end after {self.spec.scenario.timeout_s:g} s: raise 'timeout' or make the jobs shorter")
         finally:
             programs.end()
-        self.ended()
+        self.ended(cpu_began)
 
     def workload(self) -> None:
         if self.work.jobs:
             self.jobs()
             return
         agents = self.ranked()
-        start = self.begin()
+        start, cpu_began = self.begin(), time.process_time()
         remaining = start + self.timeout - self.clock.now()
         if not wait_for_all(agents, self.handle_note, self.tick, remaining, self.clock) and self.outcome == "done":
             closed_ranks = [rank for rank, agent in enumerate(agents) if getattr(agent, "closed", False)]
@@ -316,9 +319,10 @@ class OneRun:
             pending = [rank for rank in range(len(agents)) if rank not in self.finished_ranks]
             advice = self.cut_off.line or "raise 'timeout' or make the workload shorter"
             self.end("timeout", f"no end after {self.spec.scenario.timeout_s:g} s: ranks {pending} not done; {advice}")
-        self.ended()
+        self.ended(cpu_began)
 
-    def ended(self) -> None:
+    def ended(self, cpu_began: float) -> None:
+        self.spec.cpu_s = time.process_time() - cpu_began
         self.window[1] = self.clock.now()
         if self.watch is not None:
             self.watch.mark()

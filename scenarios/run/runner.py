@@ -36,7 +36,7 @@ from testbed.results.reading import believing
 from testbed.results.summary import Run as Entry
 from testbed.results.summary import Summary
 from testbed.session import Session
-from testbed.world import World
+from testbed.world import SIMULATED, World
 from topologies import Fabric
 from topologies.structs import plain
 
@@ -135,6 +135,7 @@ class Runner:
         if (stretched := options.stretched) is not None:
             self.manifest |= {"dilation": plain(stretched.dilation), "attempts": [plain(attempt) for attempt in stretched.attempts]}
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
+        self.session["simulation_cpu_s"] = None
         self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
         if self.former_manifest is not None:
             if self.former_manifest.get("git") != self.manifest["git"]:
@@ -214,6 +215,8 @@ class Runner:
                 self.progress(f"{label}: {trouble}" if trouble else label, share)
 
             outcome = OneRun(self.cluster, spec, directory / "raw" / spec.key, progress).go()
+            if self.world == SIMULATED:
+                self.session["simulation_cpu_s"] = round((self.session["simulation_cpu_s"] or 0.0) + spec.cpu_s, 3)
             if serves_again(self.cluster, outcome):
                 self.cluster.heal()
             else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from scenarios.sets import provenance
+from scenarios.sets import provenance, speed
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, CANNOT
 from scenarios.sets.paper.figure import PaperFigure
@@ -66,7 +66,7 @@ class Reference:
         return "" if same else "stale: what is asked has changed"
 
     def unstamped(self) -> list[str]:
-        bad, pictures = [], set[Path]()
+        bad, pictures = [], {self.folder / speed.NAME / f"{speed.NAME}.png"}
         for path in sorted((*self.folder.glob("tables/*.json"), *self.folder.glob(f"paper/*/{series.FIGURE}"))):
             found = read_json(path, dict[str, Any])
             if not found.get("stamp"):
@@ -109,6 +109,9 @@ class Reference:
                 if id == CLAIMS
                 else _differing(conclusions, stamps, older)
             )
+        if id == speed.NAME:
+            path = self.folder / speed.NAME / f"{id}.json"
+            return read_json(path, speed.Bench).markdown() + "\n" if path.is_file() else None
         table = next((table for table in TABLES if table.id == id), None)
         if table is None:
             raise UserError(f"there is no table {id!r}: tables.toml has {', '.join(table.id for table in TABLES)}")

@@ -8,9 +8,11 @@ fat_tree_topology.cpp and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (51
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from statistics import fmean
 
 from scenarios.figures.capacity import bandwidths, stretches, theory_of
@@ -27,6 +29,7 @@ from topologies.units import NS
 Stage = list[tuple[int, int, int]]  # simultaneous transfers: (sender, receiver, bytes)
 MOST_DOWN, MOST_PORTS = 96, 128  # downlinks of a T0, and ports of a switch, that htsim_uec allows
 MOST_BYTES = (1 << 31) - 1  # htsim reads an int.
+HEADERS = 64  # bytes of a packet that are no payload, in htsim
 
 
 @dataclass(frozen=True)
@@ -130,36 +133,62 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
 
 def matrix(record: Record, summary: Entry, fabric: Fabric) -> str:
     """Write htsim's connection matrix of one plane: one step, or the flows with their bytes in the run; every plane carries an equal
-    part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger nothing. Raises
-    :class:`UserError`."""
-    part, it = fabric.planes, tree(fabric)
-    lines, triggers = list[str](), list[str]()
-
-    def add(src: int, dst: int, begin: str, size: int, end: str = "") -> None:
-        if size > MOST_BYTES:
-            raise UserError(f"h{src} sends h{dst} {size:,} bytes in a plane at once: htsim reads {MOST_BYTES:,} at most; give fewer bytes")
-        ends = f"{it.node(fabric, src)}->{it.node(fabric, dst)}"
-        lines.append(f"{ends} id {len(lines) + 1} {begin} size {max(1, size)}{end}")
-
+    part. Raises :class:`UserError`."""
+    part = fabric.planes
     if record.flows:
-        for flow in record.flows:
-            if size := summary.flows[flow.name].bytes // part:
-                add(flow.src, flow.dst, f"start {flow.start_ps}", size)
-    else:
-        waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before
-        plan = stages(record.workload, record.ranks, record.message_bytes)
-        for number, stage in enumerate(plan):
-            received: dict[int, int] = {}
-            for src, dst, size in stage:
-                end = ""
-                if number < len(plan) - 1:
-                    received[dst] = len(triggers) + 1
-                    triggers.append(f"trigger id {received[dst]} oneshot")
-                    end = f" send_done_trigger {received[dst]}"
-                add(src, dst, f"trigger {waits[src]}" if number else "start 0", size // part, end)
-            waits = received
+        sent = [(flow, size) for flow in record.flows if (size := summary.flows[flow.name].bytes // part)]
+        return connections(fabric, [[(flow.src, flow.dst, size) for flow, size in sent]], [flow.start_ps for flow, _ in sent])
+    plan = stages(record.workload, record.ranks, record.message_bytes)
+    return connections(fabric, [[(src, dst, size // part) for src, dst, size in stage] for stage in plan])
+
+
+def connections(fabric: Fabric, plan: Sequence[Stage], starts_ps: Sequence[int] = ()) -> str:
+    """Write a connection matrix of stages, of which the first begins at 0 or at ``starts_ps``. A later transfer begins once its rank's last
+    one is acknowledged to who sent it: htsim's receivers trigger nothing. Raises :class:`UserError`."""
+    it = tree(fabric)
+    lines, triggers = list[str](), list[str]()
+    waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before
+    for number, stage in enumerate(plan):
+        received: dict[int, int] = {}
+        for place, (src, dst, size) in enumerate(stage):
+            if size > MOST_BYTES:
+                raise UserError(
+                    f"h{src} sends h{dst} {size:,} bytes in a plane at once: htsim reads {MOST_BYTES:,} at most; give fewer bytes"
+                )
+            begin = f"trigger {waits[src]}" if number else f"start {starts_ps[place] if starts_ps else 0}"
+            end = ""
+            if number < len(plan) - 1:
+                received[dst] = len(triggers) + 1
+                triggers.append(f"trigger id {received[dst]} oneshot")
+                end = f" send_done_trigger {received[dst]}"
+            lines.append(f"{it.node(fabric, src)}->{it.node(fabric, dst)} id {len(lines) + 1} {begin} size {max(1, size)}{end}")
+        waits = received
     head = [f"Nodes {it.nodes}", f"Connections {len(lines)}", f"Triggers {len(triggers)}"]
     return "\n".join([*head, *lines, *triggers, ""])
+
+
+def htsim_run(program: str, fabric: Fabric, plan: Sequence[Stage], folder: Path, seed: int = 1) -> list[str]:
+    """Write what uet-htsim's ``htsim_uec`` reads of stages of payload bytes, and return the words that run it in ``folder``: NSCC on as
+    many packets as ours have, of their size, with our thresholds. Raises :class:`UserError`."""
+    size = fabric.frame_bytes - HEADERS
+    packets = [[(src, dst, -(-payload // fabric.mtu) * size) for src, dst, payload in stage] for stage in plan]
+    (folder / "a.cm").write_text(connections(fabric, packets))
+    (folder / "a.topo").write_text(topology(fabric))
+    queue, low, high = (round(part * fabric.plane_bdp / fabric.frame_bytes) for part in (1.0, 0.2, 0.8))
+    return [
+        program, "-topo", "a.topo", "-tm", "a.cm", "-linkspeed", str(tree(fabric).nic_gbps * 1000), "-end", "1000000",
+        "-mtu", str(fabric.frame_bytes), "-q", str(queue), "-ecn", str(low), str(high),
+        "-sender_cc_algo", "nscc", "-load_balancing_algo", "bitmap", "-paths", "64", "-seed", str(seed),
+    ]  # fmt: skip
+
+
+def htsim_ends(out: str, transfers: int) -> tuple[list[float], dict[str, int]]:
+    """Return (us at which each transfer ended, packets by kind, such as "New" and "Rtx") of what ``htsim_uec`` printed. Raises
+    :class:`UserError` if it did not end all. Its dots of progress may stand before a line."""
+    ends = [float(us) for us in re.findall(r"^\.*Flow .* finished at ([\d.]+)", out, re.MULTILINE)]
+    if len(ends) != transfers or "\nNew: " not in out:
+        raise UserError(f"{len(ends)} of {transfers} transfers of htsim_uec ended: give a build of uet-htsim's main branch")
+    return ends, {key: int(count) for key, count in re.findall(r"(\w+): (\d+)", out[out.rindex("\nNew: ") :])}
 
 
 COMM_TYPES = {"ring-allreduce": 0, "tree-allreduce": 0, "all-gather": 2, "reduce-scatter": 7}

@@ -111,6 +111,9 @@ class Session(Row, kw_only=True):
     started: Annotated[str | None, Doc("when it began, UTC")] = None
     ended: Annotated[str | None, Doc("when it ended, UTC")] = None
     verdict: Annotated[str | None, Doc("its verdict")] = None
+    simulation_cpu_s: Annotated[
+        Number | None, Doc("CPU time in which its runs were simulated; none: emulated, or in processes of their own", unit="s")
+    ] = None
 
 
 class Dilation(Row, kw_only=True):

@@ -8,7 +8,6 @@ delays. Classes below are algorithms for the option ``congestion``: ours with so
 from __future__ import annotations
 
 import argparse
-import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from agents.mrc.config import Config
 from agents.mrc.sender.congestion.nscc import Nscc
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import scenario_of
-from scenarios.show.simulators import topology
+from scenarios.show.simulators import htsim_ends, htsim_run
 from tests.scenarios.small import undrawn
 from topologies import load_fabric
 from topologies.units import US, wire_time
@@ -187,23 +186,10 @@ HTSIM: dict[str, list[str]] = {
 def htsim(program: str, pattern: str, options: Sequence[str], seed: int) -> Figures:
     fabric = FABRICS[pattern]
     flows = pairs(pattern, seed)
-    size = BYTES[pattern] // MSS * (fabric.frame_bytes - 64)  # its headers are 64 bytes: as many packets as ours
-    queue, low, high = (round(part * fabric.plane_bdp / fabric.frame_bytes) for part in (1.0, 0.2, 0.8))
-    head = [f"Nodes {fabric.host_count}", f"Connections {len(flows)}"]
     with tempfile.TemporaryDirectory() as folder:
-        lines = [f"{a}->{b} id {number} start 0 size {size}" for number, (a, b) in enumerate(flows, 1)]
-        (Path(folder) / "a.cm").write_text("\n".join([*head, *lines, ""]))
-        (Path(folder) / "a.topo").write_text(topology(fabric))
-        words = [
-            program, "-topo", "a.topo", "-tm", "a.cm", "-linkspeed", "100000", "-end", "100000", "-mtu", str(fabric.frame_bytes),
-            "-q", str(queue), "-ecn", str(low), str(high), "-sender_cc_algo", "nscc", "-load_balancing_algo", "bitmap",
-            "-paths", "64", "-seed", str(seed), *options,
-        ]  # fmt: skip
-        out = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=True).stdout
-    took = [float(us) for us in re.findall(r"^Flow .* finished at ([\d.]+)", out, re.MULTILINE)]
-    if len(took) != len(flows):
-        raise RuntimeError(f"{len(took)} of {len(flows)} connections ended")
-    sent = {key: int(count) for key, count in re.findall(r"(\w+): (\d+)", out[out.rindex("\nNew: ") :])}
+        words = htsim_run(program, fabric, [[(a, b, BYTES[pattern]) for a, b in flows]], Path(folder), seed)
+        out = subprocess.run([*words, *options], cwd=folder, capture_output=True, text=True, timeout=300, check=True).stdout
+    took, sent = htsim_ends(out, len(flows))
     return Figures(ideal_us(pattern) / max(took), min(took) / max(took), sent["NACKs"] / (sent["New"] + sent["Rtx"]))
 
 

@@ -1,4 +1,4 @@
-"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults."""
+"""``mrcbed tools bench``: engine, codec and fabric on this machine; below it the simulated world, random faults, and many seeds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from testbed import terminal
 from testbed.errors import UserError
@@ -51,7 +52,6 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         from testbed.bench.cluster import cluster_cost, paced_cost
         from testbed.bench.codec import codec_rates
         from testbed.bench.fabric import bring_up, engine_ratio
-        from testbed.bench.simulated import shared_rates, simulated_rates
         from testbed.bench.verbs import verbs_cost
         from testbed.verbs.build import missing
         from topologies import load_fabric, named_fabrics
@@ -63,11 +63,6 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
             with others_of(others, "codec"):
                 results["codec"] = codec_rates(seconds)
                 results["codec"]["foreign"] = codec_rates(seconds, foreign=True)["packets_per_second"]
-            progress("simulated world", 0.0)
-            with others_of(others, "simulator"):
-                results["simulator"] = simulated_rates(seconds)
-            with others_of(others, "shared_simulator"):
-                results["shared_simulator"] = shared_rates(seconds)
             with others_of(others, "bare", "engine"):
                 results |= engine_ratio(rounds, seconds, progress)
             results["verbs_missing"] = missing()
@@ -128,15 +123,14 @@ def to_bare(results: Results) -> dict[str, float]:
     return {
         "codec": results["codec"]["packets_per_second"] / rate,
         "engine": results["engine"]["ratio"],
-        "simulator": results["simulator"]["packet_hops_per_second"] / rate,
         "paced_cpu": results["bare"]["paced_cpu_us_per_packet"] / cpu,
         "cluster_cpu": results["cluster"]["cpu_us_per_data_packet"] / cpu,
     }
 
 
 def show(results: Results, rounds: int) -> None:
-    codec, simulator, bare, engine, cluster = (results[key] for key in ("codec", "simulator", "bare", "engine", "cluster"))
-    ratios, shared = results["to_bare"], results["shared_simulator"]
+    codec, bare, engine, cluster = (results[key] for key in ("codec", "bare", "engine", "cluster"))
+    ratios = results["to_bare"]
     kind = "compiled" if codec["compiled"] else "interpreted"
     title = f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}"
     rows = [
@@ -150,18 +144,6 @@ def show(results: Results, rounds: int) -> None:
         ["codec", "   in another process's memory", f"{codec['foreign']:,.0f} packets/s", ""],
         ["engine", "engine", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
         ["engine", "engine, fixed window", f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}"],
-        [
-            "simulator",
-            f"simulated {simulator['fabric']}",
-            f"{simulator['packet_hops_per_second']:,.0f} hops/s, {simulator['slowdown']:.2f} s a second",
-            f"{ratios['simulator']:.2f}",
-        ],
-        [
-            "shared_simulator",
-            f"simulated {shared['fabric']}, {shared['processes']} processes",
-            f"{shared['packet_hops_per_second']:,.0f} hops/s, {shared['speedup']:.2f} times those of one",
-            "",
-        ],
         [
             "paced",
             f"bare senders at the pace of {cluster['fabric']}, CPU",
@@ -208,6 +190,41 @@ def verbs_rows(verbs: Results) -> list[list[str]]:
         rows += [["verbs", f"WRITEs of {name} through verbs", f"{rate}, engine alone {alone}", ""],
                  ["verbs", "   CPU on top of the engine's, post to wire", cpu, ""]]  # fmt: skip
     return rows
+
+
+@command.command(name="simulator", help="Measure CPU time and memory of the simulated world, beside uet-htsim with --htsim. Without root.")
+@option("--htsim", type=click.Path(path_type=Path), metavar="PLACE", help="Folder of a build of uet-htsim, or its htsim_uec.")
+@option("--rows", default=None, metavar="NAMES", help="Only these rows, with commas, or all (default: those of up to 512 hosts).")
+@option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Number of runs of which medians are taken.")
+@option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write bench.json, and a picture of the permutations."
+)
+@option("--json", "as_json", is_flag=True, help="Print all runs as JSON.")
+def simulator(htsim: Path | None, rows: str | None, rounds: int, out: Path | None, as_json: bool) -> None:
+    """Exit status 1 if a row is missing."""
+    from mrcbed.cli.common import ProgressBar
+    from scenarios.sets import speed
+
+    program = None if htsim is None else speed.program_in(htsim)
+    names = speed.USUAL if rows is None else speed.chosen(rows)
+    if out is not None:
+        made(out)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it started ends with it, as after Ctrl-C
+    with ProgressBar() as progress:
+        found = speed.measure(names, rounds, program, progress)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(found), indent=2))
+    else:
+        heads, cells = found.table()
+        terminal.console().print(
+            terminal.table(heads, cells, title=f"CPU time and memory of {speed.PACKETS:,} data packets", caption=found.stamp())
+        )
+    for path in speed.write(found, out) if out is not None else ():
+        click.echo(str(path))
+    missing = [f"{row.name}: {row.missing}" for row in found.rows if row.missing]
+    for line in missing:
+        click.echo(line, err=True)
+    sys.exit(1 if missing else 0)
 
 
 @command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")

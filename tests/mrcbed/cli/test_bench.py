@@ -17,8 +17,6 @@ from tests.waiting import wait_until
 
 RESULTS: dict[str, Any] = {
     "codec": {"packets_per_second": 3.0, "payload_bytes": 4096, "compiled": True, "foreign": 2.5},
-    "simulator": {"fabric": "demo", "packet_hops_per_second": 5.0, "slowdown": 0.1},
-    "shared_simulator": {"fabric": "pod64", "processes": 2, "packet_hops_per_second": 5.0, "speedup": 1.5},
     "bare": {"packets_per_second": 2.0, "cpu_us_per_packet": 7.0, "paced_cpu_us_per_packet": 50.0},
     "engine": {"packets_per_second": 1.0, "ratio": 0.5, "fixed_packets_per_second": 1.0, "fixed_ratio": 0.5},
     "cluster": {
@@ -28,7 +26,7 @@ RESULTS: dict[str, Any] = {
     "verbs_missing": None,
     "fabrics": [{"fabric": "tiny", "links": 16, "up_s": 0.4, "agents_s": 0.2, "down_s": 0.1}],
 }  # fmt: skip
-QUIET = dict.fromkeys(("codec", "simulator", "shared_simulator", "bare", "engine", "paced", "cluster", "fabrics"), bench.OTHERS * 0.9)
+QUIET = dict.fromkeys(("codec", "bare", "engine", "paced", "cluster", "fabrics"), bench.OTHERS * 0.9)
 
 
 def shown(others: dict[str, float], capsys: pytest.CaptureFixture[str]) -> str:

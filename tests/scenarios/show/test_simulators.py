@@ -19,7 +19,7 @@ from scenarios.figures.measure import Run
 from scenarios.jobs.chakra import read
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from scenarios.show.simulators import matrix, networks, stages, topology, tree, workload
+from scenarios.show.simulators import htsim_ends, htsim_run, matrix, networks, stages, topology, tree, workload
 from testbed.errors import UserError
 from testbed.results.record import Record
 from testbed.results.summary import Run as Entry
@@ -157,6 +157,23 @@ def test_a_connection_of_more_bytes_than_htsim_reads() -> None:
     assert "0->3 id 1 start 0 size 2147483647" in matrix(flows, carried, TINY)
     with pytest.raises(UserError, match="h0 sends h3 2,147,483,648 bytes in a plane at once"):
         matrix(flows, made(Entry, flows={"f": {"bytes": TINY.planes * 2**31}}), TINY)
+
+
+def test_what_htsim_says_of_a_run() -> None:
+    said = "Endtime(us) 1\n..Flow a flowId 1 finished at 86.5 total\nFlow b flowId 2 finished at 7 total\n.Done\nNew: 20 Rtx: 3 NACKs: 1\n"
+    assert htsim_ends(said, 2) == ([86.5, 7.0], {"New": 20, "Rtx": 3, "NACKs": 1})
+    for text, count in ((said, 3), (said.replace("New:", "Old:"), 2), ("", 0)):
+        with pytest.raises(UserError, match=f"of {count} transfers of htsim_uec ended"):
+            htsim_ends(text, count)
+
+
+def test_htsim_has_as_many_packets_of_our_size(tmp_path: Path) -> None:
+    fabric = load_fabric("rack16").with_(name="plane", planes=1)
+    words = htsim_run("program", fabric, [[(0, 9, 3 * fabric.mtu + 1)], [(9, 0, 1)]], tmp_path, seed=7)
+    size = int(words[words.index("-mtu") + 1])
+    assert size == fabric.frame_bytes and words[-2:] == ["-seed", "7"] and words[words.index("-linkspeed") + 1] == "100000"
+    assert [int(line[5]) for line in connections((tmp_path / "a.cm").read_text())] == [4 * (size - 64), size - 64]
+    assert (tmp_path / "a.topo").read_text() == topology(fabric)
 
 
 def test_files_of_a_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
