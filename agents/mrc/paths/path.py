@@ -14,6 +14,7 @@ from agents.mrc.paths.ev_state import GOOD, next_state
 from agents.transport import LONG_AGO, NEVER
 
 if TYPE_CHECKING:
+    from agents.mrc.framing import Head
     from agents.mrc.sender.sent_packets import SentPacket
 
 MAX_PROOF: Final = 32
@@ -53,6 +54,7 @@ class Path:
         self.plane = plane
         self.state = GOOD
         self.in_use = False  # active, as opposed to backup
+        self.head: Head | None = None  # of the latest packet
         # Packets.
         self.flying = 0  # packets in flight
         self.outstanding: list[SentPacket] = []  # transmissions in order, stale ones included

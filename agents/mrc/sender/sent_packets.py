@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from agents.mrc.paths.path import Path, drop
 from agents.mrc.sender.message import Message
@@ -20,6 +20,7 @@ LOST: Final = 3  # waits to be sent again
 CUT: Final = 4  # likewise, but not lost: a switch trimmed it and the peer reported that
 
 
+@mypyc_attr(free_list_len=1)
 class SentPacket:
     """``count``: 1 for the first transmission of its packet. ``size``: as congestion control counts bytes. ``urgent``: it overtakes others
     that are not."""

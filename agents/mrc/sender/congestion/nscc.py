@@ -24,10 +24,10 @@ the average of d is the mean of the samples of the last base RTT, since the simu
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from librt.vecs import append, vec
+from mypy_extensions import i64, mypyc_attr
 
 from agents.mrc.config import Config
 from agents.mrc.sender.congestion.base import Congestion
@@ -75,8 +75,10 @@ class Nscc(Congestion):
         self.fast_bytes = 0
         self.fast = False
         # Average of d.
-        self.samples: deque[tuple[int, int]] = deque()
-        self.sum = 0
+        self.sampled = vec[i64]()  # when a sample came, and which, from ``oldest`` on
+        self.samples = vec[i64]()
+        self.oldest: i64 = 0
+        self.sum: i64 = 0
         self.decreased_ps = LONG_AGO
         # QuickAdapt.
         self.qa_end = LONG_AGO  # before the first period
@@ -173,13 +175,21 @@ class Nscc(Congestion):
     # --- parts -----------------------------------------------------------------------------------------------
 
     def _average(self, now: int, d: int) -> float:
-        samples = self.samples
-        samples.append((now, d))
+        self.sampled = append(self.sampled, now)
+        self.samples = append(self.samples, d)
         self.sum += d
-        limit = now - self.base_rtt
-        while samples[0][0] < limit:
-            self.sum -= samples.popleft()[1]
-        return self.sum / len(samples)
+        limit: i64 = now - self.base_rtt
+        first = self.oldest
+        while self.sampled[first] < limit:
+            self.sum -= self.samples[first]
+            first += 1
+        count = len(self.samples) - first
+        if first > count and first >= 64:  # most are past: what is left moves to the front
+            self.sampled = vec[i64]([self.sampled[first + k] for k in range(count)])
+            self.samples = vec[i64]([self.samples[first + k] for k in range(count)])
+            first = 0
+        self.oldest = first
+        return float(self.sum) / float(count)
 
     def _increase(self, news: int, d: int) -> None:
         if d >= self.target:
