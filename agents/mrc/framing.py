@@ -109,12 +109,13 @@ class Framer:
         self._out[_MASKED] = u8(0)
         return crc
 
-    def write(self, now: i64, route: Route, path: Path, qpn: int, p: WritePacket, payload: memoryview) -> None:
+    def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview, path: Path | None = None) -> None:
         n: i64 = len(payload)
         pad = -n & 3
         ext: i64 = 40 if p.imm >= 0 else 36
         klass: i64 = self.again_class if p.rtx else self.data_class
-        head = route.head_of(path, klass, ext + n + pad + headers.ICRC)
+        after: i64 = ext + n + pad + headers.ICRC
+        head = route.head(p.ev, klass, after) if path is None else route.head_of(path, klass, after)
         word = wire.F_TS | p.psn & headers.PSN_MASK
         if p.rtx:
             word |= wire.F_RTX

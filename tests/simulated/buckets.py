@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from testbed.simulated.frame import RETRY, Call, Frame, within_kind
 from testbed.simulated.network import Network
-from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort, is_high
+from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, PLANE_AT, SimPort, is_high
 from topologies.clos import Fabric
 from topologies.units import BYTE, NS
 
@@ -60,6 +60,7 @@ class BucketNetwork(Network):
             self._edge.enter(frame, ended + self._local + self._more, within_kind(port.next_order()))
             return
         frame.shift()
-        egress = far.table[frame.usid()]
+        egress = far.table[frame.usid() & (1 << PLANE_AT) - 1]
+        assert egress is not None
         if egress.offer(frame) and egress.wire is None:
             self._start(egress)

@@ -74,11 +74,11 @@ def test_a_wrong_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bug_is_a_finding_and_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     class Breaks(Network):
-        def send(self, host: int, plane: int, data: bytes) -> bool:
+        def put(self, host: int, plane: int, frame: Frame) -> bool:
             raise KeyError("no such thing")
 
     class Spins(Network):
-        def send(self, host: int, plane: int, data: bytes) -> bool:
+        def put(self, host: int, plane: int, frame: Frame) -> bool:
             while True:
                 pass
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
-from agents.mrc.paths.path import Path
 from agents.packets import dscp, headers
 from testbed.simulated.frame import Frame
 from tests.agents.mrc.packets import write_packet
@@ -60,9 +59,6 @@ def built(framer: Framer, payload: bytes = b"") -> bytes:
     return framer.frame + payload + framer.trailer
 
 
-PATH = Path(0, EV, EV >> 16, 1)
-
-
 def route() -> Route:
     return Route(TINY, 0, 3)
 
@@ -92,7 +88,7 @@ def test_write(op: int, imm: int, n: int) -> None:
         ev=EV, op=op, rtx=True, asks=True, psn=0x1_FEDCBA, rqmsn=0x1_0203, msn=0x2_0405, va=0x0011223344556677, rkey=0x8899AABB,
         dmalen=0xCCDDEEFF, imm=imm,
     )  # fmt: skip
-    framer.write(NOW, route(), PATH, 0xABCDEF, packet, memoryview(payload))
+    framer.write(NOW, route(), 0xABCDEF, packet, memoryview(payload))
     pad = -n % 4
     after = 12 + 24 + (4 if imm >= 0 else 0) + n + pad + 4
     expected = head(DATA_TC, after) + f"{op:02x}" + f"{pad << 4:02x}" + "ffff00abcdefb0fedcba"
@@ -109,7 +105,7 @@ def test_write(op: int, imm: int, n: int) -> None:
 
 def test_flags_are_off_when_not_asked_for() -> None:
     framer = Framer(CONFIG)
-    framer.write(NOW, route(), PATH, 1, write_packet(ev=EV, psn=2), memoryview(b""))
+    framer.write(NOW, route(), 1, write_packet(ev=EV, psn=2), memoryview(b""))
     assert framer.frame[110:114].hex() == "10000002"  # TSETH follows, nothing else
 
 
@@ -236,7 +232,7 @@ def test_describe_of_what_a_switch_trimmed_has_all_that_is_left(op: int, imm: in
     framer = Framer(CONFIG)
     payload = Random(n).randbytes(n)
     packet = write_packet(ev=EV, op=op, psn=2, rqmsn=3, msn=4, va=0x1122334455667788, rkey=5, dmalen=6, imm=imm)
-    framer.write(NOW, route(), PATH, 1, packet, memoryview(payload))
+    framer.write(NOW, route(), 1, packet, memoryview(payload))
     whole = built(framer, payload)
     frame = Frame(whole)
     frame.trim(dscp.TRIMMED)
