@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
-    columns = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
+    columns = [column for figure in figures for column in matching(rows.columns, figure)]
     return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
 
 

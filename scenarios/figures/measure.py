@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ _EVENTS = (
 )  # fmt: skip
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
+_PORTION = 1 << 20  # bytes read at once
 _TRANSFERS = b'"kind":"transfers"'
 _COUNTERS = b'"kind":"counters"'
 
@@ -59,18 +59,19 @@ TABLES = {
 """Table of a results directory -> its columns; of ``counters`` the first ones. What a row is: docstrings of :class:`Run`."""
 
 
-def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) of a JSONL file, but not an incomplete last line (its writer was killed). ``transfers``: only these, the bulk of
-    a long run; otherwise all others. Raises :class:`FileError`."""
+def raw_lines(path: Path, transfers: bool = False) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield portions of (number, line) of a JSONL file, but not an incomplete last line (its writer was killed). ``transfers``: only these,
+    the bulk of a long run; otherwise all others. Raises :class:`FileError`."""
     if not os.path.lexists(path):  # a link to nowhere is damage
         return
+    number, rest = 1, b""
     with opened(path) as file:
-        for number in count(1):
-            line = file.readline(MOST_LINE)
-            if not line.endswith(b"\n") and len(line) < MOST_LINE:
-                return
-            if (_TRANSFERS in line[:80]) == transfers:
-                yield number, line
+        while portion := file.read(_PORTION):
+            *lines, rest = (rest + portion).split(b"\n")
+            if len(rest) >= MOST_LINE:
+                lines, rest = [*lines, rest], b""
+            yield [(n, line) for n, line in enumerate(lines, number) if (line.find(_TRANSFERS, 0, 80) >= 0) == transfers]
+            number += len(lines)
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Run:
     def base_rtt_ns(self) -> float:
         return self.fabric.base_rtt_ps / NS
 
-    @property
+    @cached_property
     def key(self) -> str:
         return self.directory.name
 
@@ -106,21 +107,22 @@ class Run:
 
     def checked(self, path: Path, transfers: bool = False) -> Iterator[Line]:
         lines, queues = Lines(self.fabric, len(self.record.ranks), len(self.record.flows)), path.name == "queues.jsonl"
-        for number, line in raw_lines(path, transfers):
-            yield lines.read(line, path, number, queues)
+        for portion in raw_lines(path, transfers):
+            found = lines.read_all([line for _, line in portion], queues)
+            yield from found if found is not None else (lines.read(line, path, number, queues) for number, line in portion)
 
     @cached_property
-    def _places(self) -> dict[type[Line], list[int]]:
-        places: dict[type[Line], list[int]] = {}
-        for place, line in enumerate(self.lines):
-            places.setdefault(type(line), []).append(place)
-        return places
+    def _by_kind(self) -> dict[type[Line], list[Line]]:
+        found: dict[type[Line], list[Line]] = {}
+        for line in self.lines:
+            found.setdefault(type(line), []).append(line)
+        return found
 
     def of(self, kind: type[L]) -> list[L]:
-        return [line for place in self._places.get(kind, ()) if isinstance(line := self.lines[place], kind)]
+        return [line for line in self._by_kind.get(kind, ()) if isinstance(line, kind)]
 
     def of_any(self, *kinds: type[Line]) -> list[Line]:
-        return [self.lines[place] for place in sorted(place for kind in kinds for place in self._places.get(kind, ()))]
+        return [line for line in self.lines if type(line) in kinds]
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -186,7 +188,7 @@ class Run:
         warm, steps = self.record.warmup_steps, set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
-        for line in (line for path in self._logs for line in self.checked(path, transfers=True)):
+        for line in (line for path in self._logs for line in self.checked(path, transfers=True)) if steps else ():
             if isinstance(line, log.Transfers) and line.step - warm in steps:
                 for name, found in (("posted", line.posted), ("arrived", line.arrived)):
                     peer, stage, number, ps = np.array(found, float).reshape(-1, 4).T
@@ -319,7 +321,7 @@ class Run:
         """Read at the end, else the last that the agent logged itself."""
         if self.record.agent_counters is not None:
             return self.record.agent_counters
-        logged = (line for path in self._logs for _, line in raw_lines(path) if _COUNTERS in line[:80])
+        logged = (line for path in self._logs for portion in raw_lines(path) for _, line in portion if _COUNTERS in line[:80])
         lines = sorted((msgspec.json.decode(line, type=dict[str, int | str]) for line in logged), key=lambda values: values["t"])
         skip = ("t", "host")
         return {str(line["host"]): {key: n for key, n in line.items() if key not in skip and isinstance(n, int)} for line in lines}
@@ -338,7 +340,8 @@ def load_runs(directory: Path) -> list[Run]:
     def order(place: Path) -> tuple[int, str]:
         return read_record(place / "run.json").window[0], place.name
 
-    return [Run(place) for place in sorted((path.parent for path in (directory / "raw").glob("*/run.json")), key=order)]
+    places = [path.parent for path in (directory / "raw").glob("*/run.json")]
+    return [Run(place) for place in (sorted(places, key=order) if len(places) > 1 else places)]
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:

@@ -143,18 +143,23 @@ def windows(stored: Stored, runs: list[Run]) -> Any:
         fabric = stored.fabric(run)
         bdp = stored.summary.fabrics[run.fabric].plane_bdp_bytes * fabric.planes
         begin = stored.begin_ns(run) or 0
-        pairs = stored.rows("cwnd", run).groupby(["flow", "qpn"], sort=True)
-        for (flow, _), samples in pairs:
+        rows = stored.rows("cwnd", run)
+        # DCQCN controls rates and its window is only a distant bound: the figure shows the bytes sent at this rate in a base RTT.
+        rate = rows["rate_bps"].replace(0, fabric.nic_rate)  # 0: only the port limits the rate
+        window = (rate * run.base_rtt_ns / 8e9).fillna(rows["cwnd_bytes"]).to_numpy(float) / bdp
+        times = (rows["t_ns"].to_numpy() - begin) / 1e3
+        pairs = rows.groupby(["flow", "qpn"], sort=True).indices
+        one = len({flow for flow, _ in pairs}) > MOST
+        curves: dict[str, list[Any]] = {}
+        for (flow, _), places in pairs.items():
             group = run.flows[str(flow)].group
-            group = str(flow) if group == "flows" else group
-            step = max(1, len(samples) // SAMPLES["windows"])
-            # DCQCN controls rates and its window is only a distant bound: the figure shows the bytes sent at this rate in a base RTT.
-            rate = samples["rate_bps"].replace(0, fabric.nic_rate)  # 0: only the port limits the rate
-            window = (rate * run.base_rtt_ns / 8e9).fillna(samples["cwnd_bytes"])
-            y = window.astype(float).iloc[::step] / bdp
+            group = group if group != "flows" else f"{len(run.flows)} flows" if one else str(flow)
+            shown_places = places[:: max(1, len(places) // SAMPLES["windows"])]
+            curves.setdefault(group, []).extend(([times[shown_places], window[shown_places]], [[np.nan], [np.nan]]))
+            most = max(most, float(window[shown_places].max()))
+        for group, parts in curves.items():
             colour = colours.setdefault(group, FLOWS[len(colours) % len(FLOWS)])
-            ax.plot((samples["t_ns"].iloc[::step] - begin) / 1e3, y, color=colour, linewidth=0.7)
-            most = max(most, float(y.max()))
+            ax.plot(*np.concatenate(parts, axis=1), color=colour, linewidth=0.7)
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
         by_rate = ", rate × base RTT" if run.kind == "roce" else ""
         ax.set_title(f"{run.transport}, {len(pairs)} QPs{by_rate}: 1 = {bdp / 1e3:.0f} kB")
