@@ -203,7 +203,8 @@ def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
     """Return errors in the books of agents, switches and cables. ``counted``: with outcome ``done``."""
     packets = books(counted)
     evidence = Evidence(
-        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted, port_rows(counted)), gone=packets.lost + (packets.trimmed or 0),
+        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted, port_rows(counted)),
+        gone=packets.lost + (packets.trimmed or 0),
         causes=packets.causes, unexplained=packets.unexplained, rejected=packets.rejected, corrupted=packets.corrupted,
     )  # fmt: skip
     return judge(evidence).reasons

@@ -92,13 +92,14 @@ class Fold:
             self._partial[name] = rest
         lines = [line for line in lines if line.find(b'"transfers"', 0, 60) < 0]  # half of a log, and no view shows them
         file = "" if name == "runner" else name  # a fault before what follows from it
-        number = self._numbers.get(name, 0)
-        for number, entry in enumerate(self._lines.read_all(lines) or self._readable(lines), number + 1):
+        entries = self._lines.read_all(lines) or [*self._readable(lines)]
+        first = self._numbers.get(name, 0)
+        self._numbers[name] = first + len(entries)
+        for number, entry in enumerate(entries, first):
             when = whole_ns(entry.t) + whole_ns(getattr(entry, "bin_ps", None) or 0)  # a bin is written when it is over
             self.newest = max(self.newest, when)
             if type(entry) not in _UNSEEN:
                 self._waiting.append((when, file, number, entry))
-        self._numbers[name] = number
 
     def _readable(self, lines: Iterable[bytes]) -> Iterator[Line]:
         for line in lines:

@@ -4,10 +4,10 @@ nothing be loaded, and only its own scripts run."""
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import html
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -37,12 +37,13 @@ def _hash(text: str) -> str:
 def packed(directory: Path, key: str, look: Look | None = None) -> str:
     """The same files give the same text: a line of JSON per frame, gzipped, in base64. Raises :class:`testbed.errors.UserError`."""
     run = read_run(directory, key)
-    lines, encoder = [], msgspec.json.Encoder()
+    encoder, packer = msgspec.json.Encoder(), zlib.compressobj(LEVEL, wbits=31)
+    parts = []
     for frame in read_frames(directory, run):
         if frame["f"] == "run" and look is not None:
             frame["colour"], frame["marker"] = look(run.transport)
-        lines.append(encoder.encode(frame))
-    return base64.b64encode(gzip.compress(b"\n".join(lines), LEVEL, mtime=0)).decode()
+        parts.append(packer.compress(encoder.encode(frame) + b"\n"))
+    return base64.b64encode(b"".join(parts) + packer.flush()).decode()
 
 
 def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[str, str]:
