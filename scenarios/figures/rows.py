@@ -54,11 +54,12 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
         if key in floats or (float in types and types <= {int, float}):
             columns[key] = np.array(values, "float64")
         elif types == {int}:
-            columns[key] = np.array(values) if complete else pd.array(values, "Int64")
+            columns[key] = np.array(values) if complete else pd.Series(values, dtype="object").astype("Int64").array
         elif types == {bool}:
-            columns[key] = np.array(values) if complete else pd.array(values, "boolean")
+            columns[key] = np.array(values) if complete else pd.Series(values, dtype="object").astype("boolean").array
         elif types:
-            columns[key] = pd.array([None if value is None else str(value) for value in values], "str")
+            texts = [None if value is None or value != value else str(value) for value in values]
+            columns[key] = pd.array(texts, dtype=pd.StringDtype(na_value=np.nan))
         else:
             columns[key] = np.array(values, object)
     return pd.DataFrame(columns)

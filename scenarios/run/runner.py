@@ -74,6 +74,7 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
 def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
     entries: Entries = {}
     for spec in specs:
+        gc.freeze()  # modules and what else is here already are no garbage: a collection need not look at them
         cluster = factory(spec.transport.fabric)
         cluster.start()
         try:
@@ -205,6 +206,7 @@ class Runner:
             if self.built_fabric != spec.transport.fabric:
                 self.stop_cluster()
                 self.progress(f"building {spec.transport.fabric.name}", 0.0)
+                gc.freeze()  # as in run_block
                 self.cluster = self.factory(spec.transport.fabric)
                 self.cluster.start()
                 self.built_fabric = spec.transport.fabric

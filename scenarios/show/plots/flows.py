@@ -143,20 +143,20 @@ def windows(stored: Stored, runs: list[Run]) -> Any:
         fabric = stored.fabric(run)
         bdp = stored.summary.fabrics[run.fabric].plane_bdp_bytes * fabric.planes
         begin = stored.begin_ns(run) or 0
-        rows = stored.rows("cwnd", run)
+        rows = stored.rows("cwnd", run).reset_index(drop=True)
         # DCQCN controls rates and its window is only a distant bound: the figure shows the bytes sent at this rate in a base RTT.
         rate = rows["rate_bps"].replace(0, fabric.nic_rate)  # 0: only the port limits the rate
         window = (rate * run.base_rtt_ns / 8e9).fillna(rows["cwnd_bytes"]).to_numpy(float) / bdp
         times = (rows["t_ns"].to_numpy() - begin) / 1e3
-        pairs = rows.groupby(["flow", "qpn"], sort=True).indices
-        one = len({flow for flow, _ in pairs}) > MOST
+        pairs = rows.groupby(["flow", "qpn"], sort=True)
+        one = rows["flow"].nunique() > len(FLOWS)  # more have no colour of their own, and no place in a legend
         curves: dict[str, list[Any]] = {}
-        for (flow, _), places in pairs.items():
+        for (flow, _), samples in pairs:
             group = run.flows[str(flow)].group
             group = group if group != "flows" else f"{len(run.flows)} flows" if one else str(flow)
-            shown_places = places[:: max(1, len(places) // SAMPLES["windows"])]
-            curves.setdefault(group, []).extend(([times[shown_places], window[shown_places]], [[np.nan], [np.nan]]))
-            most = max(most, float(window[shown_places].max()))
+            places = samples.index[:: max(1, len(samples) // SAMPLES["windows"])]
+            curves.setdefault(group, []).extend(([times[places], window[places]], [[np.nan], [np.nan]]))
+            most = max(most, float(window[places].max()))
         for group, parts in curves.items():
             colour = colours.setdefault(group, FLOWS[len(colours) % len(FLOWS)])
             ax.plot(*np.concatenate(parts, axis=1), color=colour, linewidth=0.7)
