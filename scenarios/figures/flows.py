@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from scenarios.figures.books import port_peaks
@@ -51,8 +52,9 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
     if window is None:
         return None
     begin, end = window
-    inside = (bins["t_ns"] + bins["bin_ns"]).clip(upper=end) - bins["t_ns"].clip(lower=begin)
-    return float((bins["rx_bytes"] * inside.clip(lower=0) / bins["bin_ns"]).sum() * 8e9 / (end - begin))
+    t_ns, bin_ns, rx_bytes = (bins[name].to_numpy(float) for name in ("t_ns", "bin_ns", "rx_bytes"))
+    inside = np.minimum(t_ns + bin_ns, end) - np.maximum(t_ns, begin)
+    return float((rx_bytes * np.maximum(inside, 0) / bin_ns).sum() * 8e9 / (end - begin))
 
 
 def flow_rows(run: Run) -> dict[str, summary.Flow]:
