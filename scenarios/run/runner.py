@@ -83,7 +83,7 @@ def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> 
             cluster.stop()
         del cluster
         gc.collect()  # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
-        entries |= entry_of(spec, directory)
+        entries |= entry_of(spec, Run(directory / "raw" / spec.key))
     return entries
 
 
@@ -94,10 +94,10 @@ def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequ
             yield blocks[number], entries
 
 
-def entry_of(spec: Spec, directory: Path) -> Entries:
+def entry_of(spec: Spec, run: Run) -> Entries:
     """Return no entry if a run's figures cannot be computed: later runs go on, and the end reports why."""
     try:
-        return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
+        return {spec.key: run_summary(run, spec.scenario.expect_outcome)}
     except Exception as error:
         if refusal(error) is not None:  # the results of later runs could not be written either
             raise
@@ -148,6 +148,7 @@ class Runner:
         self.entries: Entries = {}  # of finished runs
         self.total = self.taken = 0  # runs of the scenario, and those that are in raw/
         self.rows_at = 0.0
+        self.only: list[Run] = []  # the run, if there is one: what was read of it serves the tables, too
 
     def run(self) -> Summary:
         """Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the user did not wait
@@ -178,7 +179,7 @@ class Runner:
         self.total = len(specs)
         for spec in specs:
             if spec.key in finished:
-                self.take([spec], entry_of(spec, self.directory), "finished before")
+                self.take([spec], entry_of(spec, Run(self.directory / "raw" / spec.key)), "finished before")
         blocks = blocks_of([spec for spec in specs if spec.key not in finished], self.world)
         several = self.jobs > 1 and len(blocks) > 1
         carrier = self.carrier or (partial(in_processes, self.factory, self.jobs) if several else self.here)
@@ -221,7 +222,10 @@ class Runner:
             else:
                 self.stop_cluster()
                 gc.collect()  # as in run_block
-            yield [spec], entry_of(spec, directory)
+            run = Run(directory / "raw" / spec.key)
+            entry = entry_of(spec, run)
+            self.only = [run] if entry and self.total == 1 else []
+            yield [spec], entry
 
     def stop_cluster(self) -> None:
         cluster, self.cluster, self.built_fabric = self.cluster, None, None
@@ -243,7 +247,7 @@ class Runner:
     def finish(self, stopped: BaseException | None) -> Summary:
         hint = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
         self.progress(f"writing results{hint}", 0.0)
-        runs = load_runs(self.directory)
+        runs = self.only or load_runs(self.directory)
         summary = summarise(self.scenario, runs, self.entries)
         if isinstance(stopped, KeyboardInterrupt):
             summary.verdict = "interrupted"
