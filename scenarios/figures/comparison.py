@@ -113,8 +113,10 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
-    columns = [column for figure in figures for column in matching(rows.columns, figure)]
-    return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
+    columns = [str(column) for column in rows.columns]
+    found = list(dict.fromkeys(column for figure in figures for column in matching(columns, figure)))
+    known = rows[found].notna().any()
+    return [column for column in found if known[column]]
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> list[float]:

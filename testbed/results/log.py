@@ -564,6 +564,7 @@ def _kinds(kind: type[Line]) -> list[type[Line]]:
 
 KINDS = {str(kind.__struct_config__.tag): kind for kind in _kinds(_Event)}
 """Kind of a line -> its Struct."""
+_OWN_RULES = {kind for kind in KINDS.values() if issubclass(kind, (Goodput, _OfTime, Fault))}
 L = TypeVar("L", bound=Line)
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(reduce(or_, KINDS.values()))
 _queue_decoder = msgspec.json.Decoder(Queue)
@@ -606,7 +607,7 @@ class Lines:
         for kind, alike in by_kind.items():
             if any(max(filter(None, map(attrgetter(key), alike)), default=0) >= most for key, most in self._most[kind]):
                 return None
-            if issubclass(kind, (Goodput, _OfTime, Fault)) and any(map(self._problem, alike)):
+            if kind in _OWN_RULES and any(map(self._problem, alike)):
                 return None
         return found if len(found) == len(lines) else None
 

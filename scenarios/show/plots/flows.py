@@ -40,7 +40,11 @@ def _few(stored: Stored, run: Run) -> bool:
 def flows(stored: Stored, runs: list[Run]) -> Any:
     span = max(stored.rows("flows", r)["t_ns"].max() - (stored.begin_ns(r) or 0) for r in runs)
     handles: dict[str, Any] = {}
-    fig, shown = run_panels(stored, runs, "Goodput per flow", y="goodput, % of line", sharey=True)
+    names = max(([name for name, _, _ in _line_styles(run)] for run in runs), key=len)
+    many = len(names) > len(FLOWS)  # their legend needs room below the panels
+    columns = 4 if many and max(map(len, names)) <= 10 else 2
+    height = 1.25 + 0.95 * len(runs) + (0.15 * (len(names) // columns - 1) if many else 0)
+    fig, shown = run_panels(stored, runs, "Goodput per flow", height=height, y="goodput, % of line", sharey=True)
     for ax, run in shown:
         for group, colour, style in _line_styles(run):
             names = [n for n, flow in run.flows.items() if flow.group == group or n == group]
@@ -62,7 +66,7 @@ def flows(stored: Stored, runs: list[Run]) -> Any:
         ax.set_ylim(0, 1.1 * highest)
     if any(known(r.all_on_ns) for r in runs):
         handles["begin"] = line("begin and end of measurement", "#999999", "--", 0.7)
-    return legend(fig, [*handles.values(), line("line; fair share" if "incast" in runs[0].groups else "line", "black", ":", 0.7)])
+    return legend(fig, [*handles.values(), line("line; fair share" if "incast" in runs[0].groups else "line", "black", ":", 0.7)], columns)
 
 
 def _line_styles(run: Run) -> list[tuple[str, str, str]]:
