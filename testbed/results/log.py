@@ -605,8 +605,9 @@ class Lines:
         for line in found:
             by_kind.setdefault(type(line), []).append(line)
         for kind, alike in by_kind.items():
-            if any(max(filter(None, map(attrgetter(key), alike)), default=0) >= most for key, most in self._most[kind]):
-                return None
+            for key, most in self._most[kind]:
+                if max({value for value in map(attrgetter(key), alike) if value is not None}, default=-1) >= most:
+                    return None
             if kind in _OWN_RULES and any(map(self._problem, alike)):
                 return None
         return found if len(found) == len(lines) else None

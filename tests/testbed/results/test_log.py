@@ -77,6 +77,8 @@ GOOD = [
 
 def test_lines_read_at_once_are_those_read_one_by_one() -> None:
     assert Lines(TINY, 4, 2).read_all([line.encode() for line in GOOD]) == [read(line) for line in GOOD]
+    of_none = b'{"t":1,"kind":"cwnd","host":1,"peer":0,"qpn":16,"cwnd":9,"in_flight":0,"srtt_ps":0}'
+    assert Lines(TINY, 4, 0).read_all([of_none]) is not None, "a collective has no flows"
 
 
 @pytest.mark.parametrize(
