@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.dataplane.counters import books as cable_books
@@ -46,11 +47,16 @@ class PortRow(dict[str, int]):
             self["backlog_mean_bytes"] = mean_backlog(self)
         self.port, self.node, self.link = (str(after.get(key, "")) for key in ("port", "node", "link"))
         self.of_host = self.node.startswith("h")
-        self.written: dict[str, float | str | None] = {key: self.get(key, value) for key, value in after.items() if key[-3:] != "_ps"}
-        self.written |= {f"{key[:-3]}_ns": n / NS for key, n in self.items() if key[-3:] == "_ps"}
+        self._after, self._peak_before = after, before.get("backlog_peak_bytes", 0)
+
+    @cached_property
+    def written(self) -> dict[str, float | str | None]:
+        row: dict[str, float | str | None] = {key: self.get(key, value) for key, value in self._after.items() if key[-3:] != "_ps"}
+        row |= {f"{key[:-3]}_ns": n / NS for key, n in self.items() if key[-3:] == "_ps"}
         if "backlog_peak_bytes" in self:  # of the fabric's whole life: known for this run only if it raised it
-            peak, earlier = self["backlog_peak_bytes"], before.get("backlog_peak_bytes", 0)
-            self.written["raised_peak_bytes"] = peak if isinstance(earlier, int) and peak > earlier else None
+            peak, earlier = self["backlog_peak_bytes"], self._peak_before
+            row["raised_peak_bytes"] = peak if isinstance(earlier, int) and peak > earlier else None
+        return row
 
     def __missing__(self, name: str) -> int:
         return 0
@@ -144,8 +150,7 @@ def kernel_frames(rows: Sequence[PortRow]) -> tuple[int, int]:
     return sent, delivered
 
 
-def cable_gaps(record: Counted) -> list[CableGap]:
-    rows = port_rows(record)
+def cable_gaps(record: Counted, rows: Sequence[PortRow]) -> list[CableGap]:
     if record.outcome != "done" or not all("admitted_bytes" in row and "peer" in row.written for row in rows):
         return []
     return [CableGap(str(gap["where"]), int(gap["packets"]), int(gap["bytes"])) for gap in cable_books([row.written for row in rows])]

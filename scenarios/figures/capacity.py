@@ -70,12 +70,12 @@ def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
     kind, ranks, size = run.record.workload, len(run.record.ranks), run.record.message_bytes
     times = changes(outages)
     ratios = []
-    for _, rows in run.whole_steps.groupby("step"):
-        begin, end = rows["start_ns"].min(), rows["end_ns"].max()
+    by_step = run.whole_steps.groupby("step")
+    for begin, end, longest in zip(by_step["start_ns"].min(), by_step["end_ns"].max(), run.step_times, strict=True):
         if any(o.entry.slows and o.begin < end and begin < o.end for o in outages):
             continue
         least = min(bandwidth_left(dead_at(outages, t)) for t in [begin, *(t for t in times if begin < t < end)])
-        ratios.append(float((rows["end_ns"] - rows["start_ns"]).max()) / collective_step_ns(kind, ranks, size, least))
+        ratios.append(longest / collective_step_ns(kind, ranks, size, least))
     return ratios
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,10 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
-    columns = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
-    return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
+    columns = [str(column) for column in rows.columns]
+    found = list(dict.fromkeys(column for figure in figures for column in matching(columns, figure)))
+    known = rows[found].notna().any()
+    return [column for column in found if known[column]]
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> list[float]:

@@ -102,12 +102,13 @@ def cost_ns(run: Run, at: float) -> float | None:
     times = run.step_times
     if times.empty:
         return None
-    spans = run.whole_steps.groupby("step").agg(start=("start_ns", "min"), end=("end_ns", "max"))
-    before, after = times[spans["end"] < at], times[spans["end"] >= at]
+    by_step = run.whole_steps.groupby("step")
+    ends = by_step["end_ns"].max()
+    before, after = times[ends < at], times[ends >= at]
     if after.empty:
         return None
     begins = [line.t_ns for line in run.of(log.Fault)]
-    undisturbed = before if len(before) else times[spans["start"] > max(begins, default=0)]
+    undisturbed = before if len(before) else times[by_step["start_ns"].min() > max(begins, default=0)]
     return float(after.max() - (undisturbed.median() if len(undisturbed) else times.min()))
 
 

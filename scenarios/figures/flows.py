@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from scenarios.figures.books import port_peaks
@@ -50,23 +52,26 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
     if window is None:
         return None
     begin, end = window
-    inside = (bins["t_ns"] + bins["bin_ns"]).clip(upper=end) - bins["t_ns"].clip(lower=begin)
-    return float((bins["rx_bytes"] * inside.clip(lower=0) / bins["bin_ns"]).sum() * 8e9 / (end - begin))
+    t_ns, bin_ns, rx_bytes = (bins[name].to_numpy(float) for name in ("t_ns", "bin_ns", "rx_bytes"))
+    inside = np.minimum(t_ns + bin_ns, end) - np.maximum(t_ns, begin)
+    return float((rx_bytes * np.maximum(inside, 0) / bin_ns).sum() * 8e9 / (end - begin))
 
 
 def flow_rows(run: Run) -> dict[str, summary.Flow]:
     line = run.fabric.payload_rate(run.record.kind)
     window, hosts, notes = all_on(run), run.record.ranks, run.record.flow_notes
-    rows = {}
+    rows, wrong = {}, Counter[int | None]()
+    for note in notes:
+        wrong[note.flow] += note.wrong
+    bins_of, sent_of = (dict(list(frame.groupby("flow"))) for frame in (run.flows, run.messages))
     for number, flow in enumerate(run.named_flows):
-        bins = run.flows[run.flows["flow"] == flow.name]
-        sent = run.messages[run.messages["flow"] == flow.name]
+        bins, sent = bins_of.get(flow.name, run.flows.iloc[:0]), sent_of.get(flow.name, run.messages.iloc[:0])
         goodput = rate_in(bins, window) if flow.for_ps is not None else span_rate(sent)
         rows[flow.name] = summary.Flow(
             group=flow.group, src=f"h{hosts[flow.src]}", dst=f"h{hosts[flow.dst]}", start_ns=flow.start_ns,
             bytes=int(bins["rx_bytes"].sum()), messages=len(sent), goodput_bps=goodput,
             alone_bps=rate_in(bins, alone_window(run, flow.name)), line_bps=line, share=None if goodput is None else goodput / line,
-            wrong=sum(note.wrong for note in notes if note.flow == number),
+            wrong=wrong[number],
         )  # fmt: skip
     return rows
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
 
 from agents.mrc import wire
 from scenarios.figures.measure import Run
@@ -47,17 +49,20 @@ def srtt_before(failures: Failures, pair: Pair, qpn: int | None, t: float, verdi
 
 def packet_gap_ns(failures: Failures, pair: Pair, t: float) -> float | None:
     run = failures.run
-    bins = failures.bins_of.get(pair, run.evs[:0])
-    bins = bins[bins["t_ns"] + bins["bin_ns"] <= t]
-    if len(bins):
-        counts = bins.groupby("t_ns")["tx_packets"].sum()
-        bin_ns = bins["bin_ns"].max()
-    else:
-        bins = run.goodput[(run.goodput["host"] == pair[0]) & (run.goodput["t_ns"] + run.goodput["bin_ns"] <= t)]
-        counts = bins.groupby("t_ns")["tx_bytes"].sum() / run.fabric.mtu / failures.peers_at_once(pair[0])
-        bin_ns = bins["bin_ns"].max() if len(bins) else 0
-    busy = counts[counts > 0].iloc[-BUSY_BINS:]
-    return bin_ns / statistics.median(busy) if len(busy) else None
+    bin_ns, counts = _totals(failures.bins_of.get(pair, run.evs[:0]), "tx_packets", t)
+    if not len(counts):
+        bin_ns, counts = _totals(run.goodput[run.goodput["host"] == pair[0]], "tx_bytes", t)
+        counts = counts / run.fabric.mtu / failures.peers_at_once(pair[0])
+    busy = counts[counts > 0][-BUSY_BINS:]
+    return bin_ns / float(np.median(busy)) if len(busy) else None
+
+
+def _totals(bins: pd.DataFrame, column: str, t: float) -> tuple[float, np.ndarray[Any, Any]]:
+    """Return the length of bins that end by ``t``, and the total of each time."""
+    begins, bin_ns = bins["t_ns"].to_numpy(float), bins["bin_ns"].to_numpy(float)
+    over = begins + bin_ns <= t
+    _, places = np.unique(begins[over], return_inverse=True)
+    return max(bin_ns[over], default=0.0), np.bincount(places, bins[column].to_numpy(float)[over])
 
 
 def evs_in_use(run: Run, pair: Pair, verdict: log.PathChange | None) -> int:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from testbed.results.record import Flow, Job, Record, read_record
 from testbed.view.clock import PLACES, in_ns
 from testbed.view.fold import MOST_LINE
 from topologies import Fabric
-from topologies.addressing import ev_fields
 from topologies.files import opened
 from topologies.units import NS, S
 
@@ -38,8 +36,10 @@ _EVENTS = (
     log.Resolved, log.Reconverged, log.Failed, log.Controller, log.Hint, log.Deny, log.Allow, log.Kept, log.Mapper, log.Background,
     log.Subflow, log.QuickAdapt, log.Cutoff,
 )  # fmt: skip
-_COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
+_OTHERS = ("from", "to", "cause", "psn", "count", "name", "on", "phase")  # columns that are fields of lines
+_COLUMNS = ("t", "kind", "host", "peer", "ev", *_OTHERS)
 
+_PORTION = 1 << 20  # bytes read at once
 _TRANSFERS = b'"kind":"transfers"'
 _COUNTERS = b'"kind":"counters"'
 
@@ -59,18 +59,19 @@ TABLES = {
 """Table of a results directory -> its columns; of ``counters`` the first ones. What a row is: docstrings of :class:`Run`."""
 
 
-def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) of a JSONL file, but not an incomplete last line (its writer was killed). ``transfers``: only these, the bulk of
-    a long run; otherwise all others. Raises :class:`FileError`."""
+def raw_lines(path: Path, transfers: bool = False) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield portions of (number, line) of a JSONL file, but not an incomplete last line (its writer was killed). ``transfers``: only these,
+    the bulk of a long run; otherwise all others. Raises :class:`FileError`."""
     if not os.path.lexists(path):  # a link to nowhere is damage
         return
+    number, rest = 1, b""
     with opened(path) as file:
-        for number in count(1):
-            line = file.readline(MOST_LINE)
-            if not line.endswith(b"\n") and len(line) < MOST_LINE:
-                return
-            if (_TRANSFERS in line[:80]) == transfers:
-                yield number, line
+        while portion := file.read(_PORTION):
+            *lines, rest = (rest + portion).split(b"\n")
+            if len(rest) >= MOST_LINE:
+                lines, rest = [*lines, rest], b""
+            yield [(n, line) for n, line in enumerate(lines, number) if (line.find(_TRANSFERS, 0, 80) >= 0) == transfers]
+            number += len(lines)
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Run:
     def base_rtt_ns(self) -> float:
         return self.fabric.base_rtt_ps / NS
 
-    @property
+    @cached_property
     def key(self) -> str:
         return self.directory.name
 
@@ -106,21 +107,22 @@ class Run:
 
     def checked(self, path: Path, transfers: bool = False) -> Iterator[Line]:
         lines, queues = Lines(self.fabric, len(self.record.ranks), len(self.record.flows)), path.name == "queues.jsonl"
-        for number, line in raw_lines(path, transfers):
-            yield lines.read(line, path, number, queues)
+        for portion in raw_lines(path, transfers):
+            found = lines.read_all([line for _, line in portion], queues)
+            yield from found if found is not None else (lines.read(line, path, number, queues) for number, line in portion)
 
     @cached_property
-    def _places(self) -> dict[type[Line], list[int]]:
-        places: dict[type[Line], list[int]] = {}
-        for place, line in enumerate(self.lines):
-            places.setdefault(type(line), []).append(place)
-        return places
+    def _by_kind(self) -> dict[type[Line], list[Line]]:
+        found: dict[type[Line], list[Line]] = {}
+        for line in self.lines:
+            found.setdefault(type(line), []).append(line)
+        return found
 
     def of(self, kind: type[L]) -> list[L]:
-        return [line for place in self._places.get(kind, ()) if isinstance(line := self.lines[place], kind)]
+        return [line for line in self._by_kind.get(kind, ()) if isinstance(line, kind)]
 
     def of_any(self, *kinds: type[Line]) -> list[Line]:
-        return [self.lines[place] for place in sorted(place for kind in kinds for place in self._places.get(kind, ()))]
+        return [line for line in self.lines if type(line) in kinds]
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -186,7 +188,7 @@ class Run:
         warm, steps = self.record.warmup_steps, set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
-        for line in (line for path in self._logs for line in self.checked(path, transfers=True)):
+        for line in (line for path in self._logs for line in self.checked(path, transfers=True)) if steps else ():
             if isinstance(line, log.Transfers) and line.step - warm in steps:
                 for name, found in (("posted", line.posted), ("arrived", line.arrived)):
                     peer, stage, number, ps = np.array(found, float).reshape(-1, 4).T
@@ -217,15 +219,14 @@ class Run:
         ``detail``; docs/reference/results.md has the kinds, under logs."""
         rows = []
         for event in self.of_any(*_EVENTS):
-            line = {"t": event.t, "host": event.host, **msgspec.to_builtins(event)}
+            line = {"host": event.host, **msgspec.to_builtins(event)}
             ev, plane = line.get("ev"), line.pop("plane", None)
             detail = in_ns({key: value for key, value in line.items() if key not in _COLUMNS})
             rows.append(
-                {
-                    "run": self.key, "t_ns": event.t_ns, **{key: line.get(key) for key in _COLUMNS if key != "t"},
-                    "plane": plane if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
-                    "detail": json.dumps(detail) if detail else None,
-                }
+                (
+                    self.key, event.t_ns, event.host, event.kind, line.get("peer"), ev, plane if ev is None else ev >> 16,
+                    None if ev is None else ev & 0xFFFF, *map(line.get, _OTHERS), json.dumps(detail) if detail else None,
+                )
             )  # fmt: skip
         frame = pd.DataFrame(rows, columns=TABLES["events"].split())
         for column in ("peer", "ev", "plane", "uplink", "psn", "count"):
@@ -237,12 +238,10 @@ class Run:
     @cached_property
     def goodput(self) -> pd.DataFrame:
         """Payload bytes per host, bin and plane. ``t_ns`` is the begin of the bin."""
-        rows = [
-            (self.key, line.host, line.t_ns, line.bin_ns, plane, tx, rx)
-            for line in self.of(log.Goodput)
-            for plane, (tx, rx) in enumerate(zip(line.tx, line.rx, strict=True))
-        ]
-        return pd.DataFrame(rows, columns=TABLES["goodput"].split())
+        lines, planes = self.of(log.Goodput), self.fabric.planes
+        host, t_ns, bin_ns = (np.repeat(column, planes) for column in ([line.host for line in lines], *_bins(lines)))
+        tx, rx = [n for line in lines for n in line.tx], [n for line in lines for n in line.rx]
+        return self._frame("goodput", host, t_ns, bin_ns, np.tile(np.arange(planes), len(lines)), tx, rx)
 
     # --- of flows --------------------------------------------------------------------------------------------
 
@@ -250,23 +249,29 @@ class Run:
     def named_flows(self) -> list[Flow]:
         return self.record.flows
 
-    def _named(self, number: int | None) -> str | None:
-        return None if number is None else self.named_flows[number].name
+    def _named(self, lines: Sequence[log.Flow | log.Message | log.Cwnd]) -> list[str | None]:
+        names: dict[int | None, str | None] = {number: flow.name for number, flow in enumerate(self.named_flows)}
+        return [names[line.flow] if line.flow is not None else None for line in lines]
+
+    def _frame(self, name: str, *columns: Sequence[Any] | np.ndarray[Any, Any]) -> pd.DataFrame:
+        """A table of columns as :data:`TABLES` has them, but for the run's."""
+        names = TABLES[name].split()
+        if not len(columns[0]):
+            return pd.DataFrame(columns=names)
+        return pd.DataFrame({names[0]: self.key, **dict(zip(names[1:], columns, strict=True))})
 
     @cached_property
     def flows(self) -> pd.DataFrame:
         """Payload bytes placed per flow and bin, as the receiver counted."""
-        rows = [(self.key, line.host, self._named(line.flow), line.t_ns, line.bin_ns, line.rx) for line in self.of(log.Flow)]
-        return pd.DataFrame(rows, columns=TABLES["flows"].split())
+        lines = self.of(log.Flow)
+        return self._frame("flows", [line.host for line in lines], self._named(lines), *_bins(lines), [line.rx for line in lines])
 
     @cached_property
     def messages(self) -> pd.DataFrame:
         """A row per message of a flow."""
-        rows = [
-            (self.key, line.host, self._named(line.flow), line.number, line.bytes, line.start_ns, line.end_ns)
-            for line in self.of(log.Message)
-        ]
-        return pd.DataFrame(rows, columns=TABLES["messages"].split())
+        lines = self.of(log.Message)
+        rest = ([getattr(line, name) for line in lines] for name in ("number", "bytes", "start_ns", "end_ns"))
+        return self._frame("messages", [line.host for line in lines], self._named(lines), *rest)
 
     @cached_property
     def queues(self) -> pd.DataFrame:
@@ -279,25 +284,22 @@ class Run:
     @cached_property
     def evs(self) -> pd.DataFrame:
         """Data packets per peer, EV and bin, of hosts of up to 2,048 paths. A bin without packets has no row."""
-        rows = [
-            (self.key, line.host, line.peer, line.t_ns, line.bin_ns, ev, *ev_fields(ev), packets)
-            for line in self.of(log.Evs)
-            for ev, packets in line.tx.items()
-        ]
-        return pd.DataFrame(rows, columns=TABLES["evs"].split())
+        lines = self.of(log.Evs)
+        counts = [len(line.tx) for line in lines]
+        host, peer, t_ns, bin_ns = (
+            np.repeat(column, counts) for column in ([line.host for line in lines], [line.peer for line in lines], *_bins(lines))
+        )
+        evs = np.array([ev for line in lines for ev in line.tx], "int64")
+        packets = [packets for line in lines for packets in line.tx.values()]
+        return self._frame("evs", host, peer, t_ns, bin_ns, evs, evs >> 16, evs & 0xFFFF, packets)
 
     @cached_property
     def cwnd(self) -> pd.DataFrame:
         """Per bin and queue pair that sent. A ``rate_bps`` of 0 is the port's rate. ``flow`` is null for collectives and jobs."""
-        rows = [
-            (
-                self.key, line.host, self._named(line.flow), line.t_ns, line.peer, line.qpn, line.cwnd, line.in_flight, line.srtt_ns,
-                line.rate_bps,
-            )
-            for line in self.of(log.Cwnd)
-        ]  # fmt: skip
+        lines = self.of(log.Cwnd)
+        rest = ([getattr(line, name) for line in lines] for name in ("t_ns", "peer", "qpn", "cwnd", "in_flight", "srtt_ns", "rate_bps"))
         types = dict.fromkeys(("peer", "qpn", "cwnd_bytes", "in_flight_bytes"), "Int64") | dict.fromkeys(("srtt_ns", "rate_bps"), "Float64")
-        return pd.DataFrame(rows, columns=TABLES["cwnd"].split()).astype(types)
+        return self._frame("cwnd", [line.host for line in lines], self._named(lines), *rest).astype(types)
 
     # --- counters --------------------------------------------------------------------------------------------
 
@@ -319,7 +321,7 @@ class Run:
         """Read at the end, else the last that the agent logged itself."""
         if self.record.agent_counters is not None:
             return self.record.agent_counters
-        logged = (line for path in self._logs for _, line in raw_lines(path) if _COUNTERS in line[:80])
+        logged = (line for path in self._logs for portion in raw_lines(path) for _, line in portion if _COUNTERS in line[:80])
         lines = sorted((msgspec.json.decode(line, type=dict[str, int | str]) for line in logged), key=lambda values: values["t"])
         skip = ("t", "host")
         return {str(line["host"]): {key: n for key, n in line.items() if key not in skip and isinstance(n, int)} for line in lines}
@@ -331,6 +333,10 @@ class Run:
         return pd.DataFrame(rows, columns=TABLES["agents"].split())
 
 
+def _bins(lines: Sequence[log.Flow | log.Goodput | log.Evs]) -> tuple[list[float], list[float]]:
+    return [line.t / NS for line in lines], [line.bin_ps / NS for line in lines]
+
+
 def load_runs(directory: Path) -> list[Run]:
     """Return runs in their order; simulated ones, which all begin at one time, by name. Nothing read of them stays in memory: of 512 hosts,
     a run's record takes 270 MB."""
@@ -338,17 +344,17 @@ def load_runs(directory: Path) -> list[Run]:
     def order(place: Path) -> tuple[int, str]:
         return read_record(place / "run.json").window[0], place.name
 
-    return [Run(place) for place in sorted((path.parent for path in (directory / "raw").glob("*/run.json")), key=order)]
+    places = [path.parent for path in (directory / "raw").glob("*/run.json")]
+    return [Run(place) for place in (sorted(places, key=order) if len(places) > 1 else places)]
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:
-    """Return tables by name, and release the log lines read for them."""
-    fresh = Run(run.directory)
-    return {name: getattr(fresh, name) for name in TABLES}
+    return {name: getattr(run, name) for name in TABLES}
 
 
 def write_tables(runs: list[Run], directory: Path) -> None:
-    per_run = [tables_of(run) for run in runs]
+    """Empties ``runs``, so that log lines of one are in memory at a time."""
+    per_run = [tables_of(runs.pop(0)) for _ in range(len(runs))]
     for name in TABLES:
         all_frames = [tables.pop(name) for tables in per_run]
         frames = [frame for frame in all_frames if not frame.empty]

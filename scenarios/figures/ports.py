@@ -39,11 +39,10 @@ def live_planes(run: Run, host: int, dead: frozenset[str]) -> tuple[int, ...]:
 
 def phases(failures: Failures, host: int) -> list[Phase]:
     run, outages = failures.run, failures.outages
-    window = all_on(run)
-    if window is None:
+    if not (times := changes(outages)) or (window := all_on(run)) is None:
         return []
     marks: list[tuple[float, tuple[int, ...]]] = []
-    for t in [window[0], *(t for t in changes(outages) if window[0] < t < window[1])]:
+    for t in [window[0], *(t for t in times if window[0] < t < window[1])]:
         live = live_planes(run, host, dead_at(outages, t))
         if not marks or marks[-1][1] != live:
             marks.append((t, live))

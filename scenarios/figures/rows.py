@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from scenarios.figures.writing import replacing
@@ -44,22 +45,24 @@ def settings_of(frame: pd.DataFrame) -> list[str]:
 def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
     """Return a frame that Parquet accepts: one type per column (text if runs differ). ``floats``: floating-point columns, even if all
     values are whole."""
-    keys = list(dict.fromkeys(key for r in rows for key in r))
-    columns: dict[str, pd.Series[Any]] = {}
-    for key in keys:
-        values = pd.Series([r.get(key) for r in rows], dtype="object")
-        known = values.dropna()
+    columns: dict[str, Any] = {}
+    for key in dict.fromkeys(key for r in rows for key in r):
+        values = [r.get(key) for r in rows]
+        known = [value for value in values if value is not None and value == value]
         types = {type(value) for value in known}
         complete = len(known) == len(values)
         if key in floats or (float in types and types <= {int, float}):
-            columns[key] = values.astype("float64")
+            columns[key] = np.array(values, "float64")
         elif types == {int}:
-            columns[key] = values.astype("int64" if complete else "Int64")
+            columns[key] = np.array(values) if complete else pd.Series(values, dtype="object").astype("Int64").array
         elif types == {bool}:
-            columns[key] = values.astype("bool" if complete else "boolean")
+            columns[key] = np.array(values) if complete else pd.Series(values, dtype="object").astype("boolean").array
+        elif types:
+            texts = [None if value is None or value != value else str(value) for value in values]
+            columns[key] = pd.array(texts, dtype=pd.StringDtype(na_value=np.nan))
         else:
-            columns[key] = values.map(str, na_action="ignore")
-    return pd.DataFrame(columns, columns=keys)
+            columns[key] = np.array(values, object)
+    return pd.DataFrame(columns)
 
 
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:

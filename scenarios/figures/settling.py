@@ -17,8 +17,7 @@ PART_NS = 1e5
 
 
 def figures(run: Run) -> Dcqcn | None:
-    rates = run.cwnd
-    if run.record.kind != "roce" or not (rates["rate_bps"].fillna(0) > 0).any():
+    if run.record.kind != "roce" or not ((rates := run.cwnd)["rate_bps"].fillna(0) > 0).any():
         return None
     level = levels(rates, run.fabric.nic_rate)
     first_ns = float(rates["t_ns"].min())

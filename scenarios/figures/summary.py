@@ -143,7 +143,8 @@ def judgement(run: Run, packets: summary.Packets, wrong: int, expected: str) -> 
     record, faults = run.record, run.of(log.Fault)
     evidence = fidelity.Evidence(
         window=run.window, loops=run.of(log.Loop), causes=packets.causes, unexplained=packets.unexplained, base_rtt_ns=run.base_rtt_ns,
-        rejected=packets.rejected, cables=cable_gaps(record), corrupted=packets.corrupted, gone=packets.lost + (packets.trimmed or 0),
+        rejected=packets.rejected, cables=cable_gaps(record, run.ports), corrupted=packets.corrupted,
+        gone=packets.lost + (packets.trimmed or 0),
         stragglers=[run.fabric.host_number(line.on) for line in faults if kind_of(line.fault).stalls], wrong=wrong, watch=record.watch,
         touched={link for line in faults for link in line.links}, on_the_way=packets.on_the_way, late_pause_ns=pauses.late_ns(run),
         acts_late_ns=record.acts_late_ps / NS,

@@ -40,8 +40,8 @@ from testbed.world import SIMULATED, World
 from topologies import Fabric
 from topologies.structs import plain
 
-MANY, ROWS_S = 100, 5.0
-"""A longer table is written at most so often: a thousand rows take a third of a second."""
+ROWS_S = 5.0
+"""runs.csv is written at most so often while runs go on: a thousand rows take a third of a second."""
 WorldFactory = Callable[[Fabric], World]  # its world is not started
 Entries = dict[str, Entry]  # run's key -> its entry in summary.json
 Landed = Generator[tuple[Sequence[Spec], Entries], None, None]
@@ -74,6 +74,7 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
 def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
     entries: Entries = {}
     for spec in specs:
+        gc.freeze()  # modules and what else is here already are no garbage: a collection need not look at them
         cluster = factory(spec.transport.fabric)
         cluster.start()
         try:
@@ -82,7 +83,7 @@ def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> 
             cluster.stop()
         del cluster
         gc.collect()  # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
-        entries |= entry_of(spec, directory)
+        entries |= entry_of(spec, Run(directory / "raw" / spec.key))
     return entries
 
 
@@ -93,10 +94,10 @@ def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequ
             yield blocks[number], entries
 
 
-def entry_of(spec: Spec, directory: Path) -> Entries:
+def entry_of(spec: Spec, run: Run) -> Entries:
     """Return no entry if a run's figures cannot be computed: later runs go on, and the end reports why."""
     try:
-        return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
+        return {spec.key: run_summary(run, spec.scenario.expect_outcome)}
     except Exception as error:
         if refusal(error) is not None:  # the results of later runs could not be written either
             raise
@@ -148,6 +149,7 @@ class Runner:
         self.entries: Entries = {}  # of finished runs
         self.total = self.taken = 0  # runs of the scenario, and those that are in raw/
         self.rows_at = 0.0
+        self.only: list[Run] = []  # the run, if there is one: what was read of it serves the tables, too
 
     def run(self) -> Summary:
         """Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the user did not wait
@@ -178,7 +180,7 @@ class Runner:
         self.total = len(specs)
         for spec in specs:
             if spec.key in finished:
-                self.take([spec], entry_of(spec, self.directory), "finished before")
+                self.take([spec], entry_of(spec, Run(self.directory / "raw" / spec.key)), "finished before")
         blocks = blocks_of([spec for spec in specs if spec.key not in finished], self.world)
         several = self.jobs > 1 and len(blocks) > 1
         carrier = self.carrier or (partial(in_processes, self.factory, self.jobs) if several else self.here)
@@ -195,7 +197,7 @@ class Runner:
             self.taken += 1
             if told:
                 self.progress(f"{label_of(spec)}: {told} ({self.taken} of {self.total})", self.taken / self.total)
-        if len(self.entries) <= MANY or time.monotonic() - self.rows_at > ROWS_S:
+        if self.taken < self.total and time.monotonic() - self.rows_at > ROWS_S:  # the end writes them anyway
             write_rows(list(self.entries.values()), self.scenario.name, self.directory)
             self.rows_at = time.monotonic()
 
@@ -206,6 +208,7 @@ class Runner:
             if self.built_fabric != spec.transport.fabric:
                 self.stop_cluster()
                 self.progress(f"building {spec.transport.fabric.name}", 0.0)
+                gc.freeze()  # as in run_block
                 self.cluster = self.factory(spec.transport.fabric)
                 self.cluster.start()
                 self.built_fabric = spec.transport.fabric
@@ -222,7 +225,10 @@ class Runner:
             else:
                 self.stop_cluster()
                 gc.collect()  # as in run_block
-            yield [spec], entry_of(spec, directory)
+            run = Run(directory / "raw" / spec.key)
+            entry = entry_of(spec, run)
+            self.only = [run] if entry and self.total == 1 else []
+            yield [spec], entry
 
     def stop_cluster(self) -> None:
         cluster, self.cluster, self.built_fabric = self.cluster, None, None
@@ -244,7 +250,7 @@ class Runner:
     def finish(self, stopped: BaseException | None) -> Summary:
         hint = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
         self.progress(f"writing results{hint}", 0.0)
-        runs = load_runs(self.directory)
+        runs = self.only or load_runs(self.directory)
         summary = summarise(self.scenario, runs, self.entries)
         if isinstance(stopped, KeyboardInterrupt):
             summary.verdict = "interrupted"

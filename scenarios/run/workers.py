@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 from distributed import Client, Security, get_worker
 from distributed.scheduler import KilledWorker
 
+from scenarios.figures.measure import Run
 from scenarios.figures.writing import replacing
 from scenarios.run import landing
 from scenarios.run.fitting import ALIKE, COMMAND, Fitting, facts
@@ -94,7 +95,7 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
             if world == EMULATED:
                 _note(place / "raw" / spec.key / "run.json")
             if spec.key not in entries:
-                entries |= entry_of(spec, place)
+                entries |= entry_of(spec, Run(place / "raw" / spec.key))
         problem = problem if len(finished) < len(specs) else ""
         keys = [spec.key for spec in finished]
         return Answer(worker.address, landing.pack(place, keys), entries, problem, (place / "raw").exists())

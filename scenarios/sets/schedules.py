@@ -26,7 +26,7 @@ from typing import Any
 from agents.collectives.steer import connect, wait_for_all
 from agents.mrc.config import Config
 from agents.transport import Note
-from scenarios.figures.books import books, cable_gaps
+from scenarios.figures.books import books, cable_gaps, port_rows
 from scenarios.figures.fidelity import Evidence, judge
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
 from testbed.results.record import Counted
@@ -203,7 +203,8 @@ def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
     """Return errors in the books of agents, switches and cables. ``counted``: with outcome ``done``."""
     packets = books(counted)
     evidence = Evidence(
-        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted), gone=packets.lost + (packets.trimmed or 0),
+        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted, port_rows(counted)),
+        gone=packets.lost + (packets.trimmed or 0),
         causes=packets.causes, unexplained=packets.unexplained, rejected=packets.rejected, corrupted=packets.corrupted,
     )  # fmt: skip
     return judge(evidence).reasons

@@ -6,8 +6,9 @@ in ns. Kinds and keys that are not declared here are left out when a line is rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
-from operator import or_
+from operator import attrgetter, or_
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -563,6 +564,7 @@ def _kinds(kind: type[Line]) -> list[type[Line]]:
 
 KINDS = {str(kind.__struct_config__.tag): kind for kind in _kinds(_Event)}
 """Kind of a line -> its Struct."""
+_OWN_RULES = {kind for kind in KINDS.values() if issubclass(kind, (Goodput, _OfTime, Fault))}
 L = TypeVar("L", bound=Line)
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(reduce(or_, KINDS.values()))
 _queue_decoder = msgspec.json.Decoder(Queue)
@@ -591,6 +593,24 @@ class Lines:
             key, words = problem
             raise FileError(f"damaged: {key} in {_where(path, number)}: {words}")
         return line
+
+    def read_all(self, lines: Sequence[bytes], queues: bool = False) -> list[Line] | None:
+        """Read lines at once; None if something may be wrong with one, of which :meth:`read` says what."""
+        found: list[Line] = []
+        try:
+            found += (_queue_decoder if queues else _decoder).decode_lines(b"\n".join(lines))
+        except (ValueError, RecursionError):
+            return None
+        by_kind: dict[type[Line], list[Line]] = {}
+        for line in found:
+            by_kind.setdefault(type(line), []).append(line)
+        for kind, alike in by_kind.items():
+            for key, most in self._most[kind]:
+                if max({value for value in map(attrgetter(key), alike) if value is not None}, default=-1) >= most:
+                    return None
+            if kind in _OWN_RULES and any(map(self._problem, alike)):
+                return None
+        return found if len(found) == len(lines) else None
 
     def _typed(self, data: bytes, decoder: msgspec.json.Decoder[Line] | msgspec.json.Decoder[Queue]) -> Line:
         try:

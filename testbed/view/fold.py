@@ -12,8 +12,10 @@ So frames depend on the lines alone, not on how they were cut, and a :meth:`Stat
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,7 @@ FRAMES = {
 """Kind of a frame -> (subject, fields). Later versions add fields and kinds; a page ignores what it does not know."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 OUT = ("died", "suspect", "denied", "closed", "probed")
+_UNSEEN = (log.Flow, log.QuickAdapt, log.Counters, log.Loop, log.Rotation)  # many, and no view shows them
 _GONE_PHASES = ("heal", "end", "up")
 
 
@@ -87,22 +90,27 @@ class Fold:
         *lines, rest = (self._partial.pop(name, b"") + data).split(b"\n")
         if rest and len(rest) <= MOST_LINE:
             self._partial[name] = rest
-        for line in lines:
-            number = self._numbers[name] = self._numbers.get(name, -1) + 1
-            if line.find(b'"transfers"', 0, 60) >= 0:
-                continue  # half of a log, and no view shows them
-            try:
-                entry = self._lines.read(line, Path(name), number + 1)
-            except FileError:
-                continue  # a process that is killed may leave half a line; a line of another version means something else
+        lines = [line for line in lines if line.find(b'"transfers"', 0, 60) < 0]  # half of a log, and no view shows them
+        file = "" if name == "runner" else name  # a fault before what follows from it
+        entries = self._lines.read_all(lines) or [*self._readable(lines)]
+        first = self._numbers.get(name, 0)
+        self._numbers[name] = first + len(entries)
+        for number, entry in enumerate(entries, first):
             when = whole_ns(entry.t) + whole_ns(getattr(entry, "bin_ps", None) or 0)  # a bin is written when it is over
-            file = "" if name == "runner" else name  # a fault before what follows from it
             self.newest = max(self.newest, when)
-            heapq.heappush(self._waiting, (when, file, number, entry))
+            if type(entry) not in _UNSEEN:
+                self._waiting.append((when, file, number, entry))
+
+    def _readable(self, lines: Iterable[bytes]) -> Iterator[Line]:
+        for line in lines:
+            with suppress(FileError):  # a process that is killed may leave half a line; a line of another version means something else
+                yield self._lines.read(line, Path("log"))
 
     def frames(self, until: float | None = None) -> Iterator[Frame]:
-        while self._waiting and (until is None or self._waiting[0][0] <= until):
-            when, _, _, entry = heapq.heappop(self._waiting)
+        self._waiting.sort()
+        ready = len(self._waiting) if until is None else bisect_right(self._waiting, until, key=itemgetter(0))
+        lines, self._waiting = self._waiting[:ready], self._waiting[ready:]
+        for when, _, _, entry in lines:
             t = when - self.run.t0
             yield from self._close_bin(t)
             try:

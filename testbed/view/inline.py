@@ -4,19 +4,21 @@ nothing be loaded, and only its own scripts run."""
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import html
-import json
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from testbed.results.manifest import Manifest
 from testbed.results.reading import read
 from testbed.view.read import first_of_each, read_frames, read_run
 
 NAME = "replay.html"
+LEVEL = 6  # of gzip: 9 takes three times as long for 8 % less
 SCRIPTS = ("model.js", "charts.js", "planes.js", "column.js", "page.js")
 LIVE_SCRIPT = "live.js"
 _STATIC = Path(__file__).parent / "static"
@@ -35,12 +37,13 @@ def _hash(text: str) -> str:
 def packed(directory: Path, key: str, look: Look | None = None) -> str:
     """The same files give the same text: a line of JSON per frame, gzipped, in base64. Raises :class:`testbed.errors.UserError`."""
     run = read_run(directory, key)
-    lines = []
+    encoder, packer = msgspec.json.Encoder(), zlib.compressobj(LEVEL, wbits=31)
+    parts = []
     for frame in read_frames(directory, run):
         if frame["f"] == "run" and look is not None:
             frame["colour"], frame["marker"] = look(run.transport)
-        lines.append(json.dumps(frame, separators=(",", ":")))
-    return base64.b64encode(gzip.compress("\n".join(lines).encode(), 9, mtime=0)).decode()
+        parts.append(packer.compress(encoder.encode(frame) + b"\n"))
+    return base64.b64encode(b"".join(parts) + packer.flush()).decode()
 
 
 def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[str, str]:

@@ -31,6 +31,8 @@ def run_keys(directory: Path) -> list[str]:
 
 def first_of_each(directory: Path) -> list[str]:
     keys = run_keys(directory)
+    if len(keys) == 1:
+        return keys
     records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
     alike = {key: (record.placement, record.seed, record.settings) for key, record in records.items()}
     return [key for key in keys if alike[key] == alike[keys[0]]]

@@ -40,7 +40,11 @@ def _few(stored: Stored, run: Run) -> bool:
 def flows(stored: Stored, runs: list[Run]) -> Any:
     span = max(stored.rows("flows", r)["t_ns"].max() - (stored.begin_ns(r) or 0) for r in runs)
     handles: dict[str, Any] = {}
-    fig, shown = run_panels(stored, runs, "Goodput per flow", y="goodput, % of line", sharey=True)
+    names = max(([name for name, _, _ in _line_styles(run)] for run in runs), key=len)
+    many = len(names) > len(FLOWS)  # their legend needs room below the panels
+    columns = 4 if many and max(map(len, names)) <= 10 else 2
+    height = 1.25 + 0.95 * len(runs) + (0.15 * (len(names) // columns - 1) if many else 0)
+    fig, shown = run_panels(stored, runs, "Goodput per flow", height=height, y="goodput, % of line", sharey=True)
     for ax, run in shown:
         for group, colour, style in _line_styles(run):
             names = [n for n, flow in run.flows.items() if flow.group == group or n == group]
@@ -62,7 +66,7 @@ def flows(stored: Stored, runs: list[Run]) -> Any:
         ax.set_ylim(0, 1.1 * highest)
     if any(known(r.all_on_ns) for r in runs):
         handles["begin"] = line("begin and end of measurement", "#999999", "--", 0.7)
-    return legend(fig, [*handles.values(), line("line; fair share" if "incast" in runs[0].groups else "line", "black", ":", 0.7)])
+    return legend(fig, [*handles.values(), line("line; fair share" if "incast" in runs[0].groups else "line", "black", ":", 0.7)], columns)
 
 
 def _line_styles(run: Run) -> list[tuple[str, str, str]]:
@@ -143,18 +147,23 @@ def windows(stored: Stored, runs: list[Run]) -> Any:
         fabric = stored.fabric(run)
         bdp = stored.summary.fabrics[run.fabric].plane_bdp_bytes * fabric.planes
         begin = stored.begin_ns(run) or 0
-        pairs = stored.rows("cwnd", run).groupby(["flow", "qpn"], sort=True)
+        rows = stored.rows("cwnd", run).reset_index(drop=True)
+        # DCQCN controls rates and its window is only a distant bound: the figure shows the bytes sent at this rate in a base RTT.
+        rate = rows["rate_bps"].replace(0, fabric.nic_rate)  # 0: only the port limits the rate
+        window = (rate * run.base_rtt_ns / 8e9).fillna(rows["cwnd_bytes"]).to_numpy(float) / bdp
+        times = (rows["t_ns"].to_numpy() - begin) / 1e3
+        pairs = rows.groupby(["flow", "qpn"], sort=True)
+        one = rows["flow"].nunique() > len(FLOWS)  # more have no colour of their own, and no place in a legend
+        curves: dict[str, list[Any]] = {}
         for (flow, _), samples in pairs:
             group = run.flows[str(flow)].group
-            group = str(flow) if group == "flows" else group
-            step = max(1, len(samples) // SAMPLES["windows"])
-            # DCQCN controls rates and its window is only a distant bound: the figure shows the bytes sent at this rate in a base RTT.
-            rate = samples["rate_bps"].replace(0, fabric.nic_rate)  # 0: only the port limits the rate
-            window = (rate * run.base_rtt_ns / 8e9).fillna(samples["cwnd_bytes"])
-            y = window.astype(float).iloc[::step] / bdp
+            group = group if group != "flows" else f"{len(run.flows)} flows" if one else str(flow)
+            places = samples.index[:: max(1, len(samples) // SAMPLES["windows"])]
+            curves.setdefault(group, []).extend(([times[places], window[places]], [[np.nan], [np.nan]]))
+            most = max(most, float(window[places].max()))
+        for group, parts in curves.items():
             colour = colours.setdefault(group, FLOWS[len(colours) % len(FLOWS)])
-            ax.plot((samples["t_ns"].iloc[::step] - begin) / 1e3, y, color=colour, linewidth=0.7)
-            most = max(most, float(y.max()))
+            ax.plot(*np.concatenate(parts, axis=1), color=colour, linewidth=0.7)
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
         by_rate = ", rate × base RTT" if run.kind == "roce" else ""
         ax.set_title(f"{run.transport}, {len(pairs)} QPs{by_rate}: 1 = {bdp / 1e3:.0f} kB")

@@ -271,9 +271,10 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None
         text, colour = worth(runs)
         line = fig.text(0.012, 0.35 * share, text, color=colour, fontsize=5.5, ha="left", va="center")
         line.set_in_layout(False)
-    fig.draw_without_rendering()
+    layout = fig.get_layout_engine()
+    layout.execute(fig)
     while wrap_titles(fig):  # other lines of a title may move the axes, and so the title
-        fig.draw_without_rendering()
+        layout.execute(fig)
     fig.set_layout_engine("none")  # the layout is done
     for ax in fig.axes:  # its last digits differ between processes, and the SVG has names made of them
         for which, box in (("original", ax.get_position(True)), ("active", ax.get_position())):

@@ -102,7 +102,8 @@ def test_an_interrupted_run_is_done_again_and_a_finished_directory_only_written_
 
 
 @pytest.mark.dear("six whole runs, each with its tables")
-def test_rows_are_there_while_runs_go_on(tmp_path: Path) -> None:
+def test_rows_are_there_while_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.run.runner.ROWS_S", -1.0)
     seen: list[int] = []
     clusters: list[FakeCluster] = []
     made = runner(tmp_path, clusters, resume=False)

@@ -68,6 +68,35 @@ def test_what_is_no_json_is_told_with_its_line() -> None:
         read('{"t":1,')
 
 
+GOOD = [
+    '{"t":1,"kind":"qp","host":1,"peer":2,"state":"RTS"}',
+    '{"t":1,"kind":"flow","host":0,"flow":1,"bin_ps":1,"rx":1}',
+    '{"t":2,"kind":"goodput","host":1,"bin_ps":1,"tx":[1,2],"rx":[1,2]}',
+]
+
+
+def test_lines_read_at_once_are_those_read_one_by_one() -> None:
+    assert Lines(TINY, 4, 2).read_all([line.encode() for line in GOOD]) == [read(line) for line in GOOD]
+    of_none = b'{"t":1,"kind":"cwnd","host":1,"peer":0,"qpn":16,"cwnd":9,"in_flight":0,"srtt_ps":0}'
+    assert Lines(TINY, 4, 0).read_all([of_none]) is not None, "a collective has no flows"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        '{"t":1,',
+        '{"t":1,"kind":"of another version"}',
+        '{"t":1,"kind":"qp","host":4,"peer":2,"state":"RTS"}',
+        '{"t":1,"kind":"flow","host":1,"flow":2,"bin_ps":1,"rx":1}',
+        '{"t":1,"kind":"goodput","host":1,"bin_ps":1,"tx":[1,2],"rx":[1,2,3]}',
+        '{"t":1,"kind":"step","host":1,"rank":1,"step":0,"start_ps":9,"end_ps":1,"ok":true}',
+    ],
+)
+def test_one_line_that_may_be_wrong_has_all_read_one_by_one(line: str) -> None:
+    assert Lines(TINY, 4, 2).read_all([text.encode() for text in (*GOOD, line, *GOOD)]) is None
+
+
 @pytest.mark.dear("simulates a run of each transport")
 def test_all_that_a_run_writes_is_declared(tmp_path: Path) -> None:
     """A key that is not would be missing in events.parquet."""
