@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.process.control import AgentError
-from agents.transport import Note
+from agents.transport import LONG_AGO, Note
 from scenarios.figures.books import balanced, books
 from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
@@ -123,6 +123,7 @@ class OneRun:
         self.sample_at = 0 if self.queues else NEVER
         self.port_log = PortLog(cluster, directory / "ports.jsonl")
         self.check_at = 0
+        self.rest_due = LONG_AGO  # when something but a sample is due, without faults; LONG_AGO: to be looked at
         self.created_ps = self.clock.now()
         # A simulation may take any time: the machine need not be watched.
         interval = self.fabric.base_rtt_ps // LOOKS_PER_RTT
@@ -333,6 +334,9 @@ class OneRun:
     def tick(self) -> int:
         """Return the time until something is due again."""
         now = self.clock.now()
+        if now < self.rest_due and now < self.port_log.due_ps:  # as a rule, with queues sampled eight times per RTT
+            self.sample(now)
+            return self._wait(now, self.rest_due)
         self.apply(now)
         if now >= self.check_at:
             self.cluster.check()
@@ -344,11 +348,15 @@ class OneRun:
         self.port_log.tick(now)
         self.mapping.tick(now)
         self.background.tick(now)
-        due = [self.timeline.next_ps(), self.sample_at, self.check_at]
-        due.append(self.background.next_check_ps)
+        due = [self.timeline.next_ps(), self.check_at, self.background.next_check_ps]
         if self.network is not None:
             due += self.network.due()
-        soonest = max(min(due), now + self.pause)
+        if not self.timeline.entries:  # a fault may tell its own times
+            self.rest_due = min(due)
+        return self._wait(now, min(due))
+
+    def _wait(self, now: int, due: int) -> int:
+        soonest = max(min(due, self.sample_at), now + self.pause)
         sample = max(self.port_log.due_ps, now + self.pause)
         if sample <= soonest - self.pause:  # else it waits: a sample must not make anything else late
             soonest = sample
@@ -383,6 +391,7 @@ class OneRun:
             self.outcome, self.reason = outcome, reason
 
     def handle_note(self, rank: int, note: Note) -> None:
+        self.rest_due = LONG_AGO
         kind = note.get("event")
         if kind == "step":
             step = int(note["step"])
