@@ -108,11 +108,16 @@ class Collective:
         """Return the bytes that a rank gives, and those that it has in the end."""
         return message_bytes, message_bytes
 
+    @staticmethod
+    def refused(n: int) -> str:
+        """Say why so many ranks cannot be, if so."""
+        return "" if 2 <= n <= MAX_RANKS else f"2 to {MAX_RANKS}"
+
     @classmethod
     def check_ranks(cls, n: int) -> None:
         """Raises :class:`CollectiveError`."""
-        if not 2 <= n <= MAX_RANKS:
-            raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
+        if reason := cls.refused(n):
+            raise CollectiveError(f"{cls.name} over {n} ranks: {reason}")
 
     @classmethod
     def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: Types = DTYPES) -> None:

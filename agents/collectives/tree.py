@@ -17,7 +17,9 @@ from typing import ClassVar
 
 from agents.collectives.base import Collective
 from agents.collectives.data import Array, StepData, draw
-from agents.collectives.group import CollectiveError
+
+MOST = 1 << 16
+"""Most ranks: as many hosts have an inner address."""
 
 
 def tree_sum(bases: list[Array]) -> Array:
@@ -42,12 +44,11 @@ class TreeAllReduce(Collective):
     def peers(n: int, rank: int) -> list[int]:
         return [rank ^ 1 << bit for bit in range(n.bit_length() - 1)]
 
-    @classmethod
-    def check_ranks(cls, n: int) -> None:
-        super().check_ranks(n)
-        if n & n - 1:
-            near = 1 << n.bit_length() - 1
-            raise CollectiveError(f"tree-allreduce over {n} ranks: it takes a power of two, like {near}; ring-allreduce takes any number")
+    @staticmethod
+    def refused(n: int) -> str:
+        if not 2 <= n <= MOST:
+            return f"2 to {MOST}"
+        return f"it takes a power of two, like {1 << n.bit_length() - 1}; ring-allreduce takes any number" if n & n - 1 else ""
 
     def lay_out(self) -> None:
         n, count = self.n, self.message_bytes // self.item
