@@ -49,6 +49,31 @@ class Trigger:
         self.at = LONG_AGO
 
 
+class Receives:
+    """Work request ids of receive requests. Equal ones in a row, as all of a group are, share an entry."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.counts: list[int] = []
+
+    def append(self, wr_id: int) -> None:
+        if self.ids and self.ids[-1] == wr_id:
+            self.counts[-1] += 1
+        else:
+            self.ids.append(wr_id)
+            self.counts.append(1)
+
+    def pop(self) -> int:
+        if self.counts[0] > 1:
+            self.counts[0] -= 1
+            return self.ids[0]
+        self.counts.pop(0)
+        return self.ids.pop(0)
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+
 class Responder:
     def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, advice: Advice) -> None:
         self.config = config
@@ -76,8 +101,7 @@ class Responder:
         self.msn = 0  # messages completed
         self.last_done = -1  # PSN of the last completed message's end
         self.immediates = 0
-        self.recv_queue: list[int] = []
-        self.recv_head = 0
+        self.recv_queue = Receives()
         self.completions: list[Completion] = []
         # What to send.
         self.sack_due = False
@@ -206,14 +230,10 @@ class Responder:
                 self.nak = wire.SYNDROME_INVALID
                 return
             if op in (wire.WRITE_LAST_IMM, wire.WRITE_ONLY_IMM):
-                if self.recv_head == len(self.recv_queue):
+                if not self.recv_queue.ids:
                     self.nak = wire.SYNDROME_OPERATION
                     return
-                wr = self.recv_queue[self.recv_head]
-                self.recv_head += 1
-                if self.recv_head > 256:
-                    del self.recv_queue[: self.recv_head]
-                    self.recv_head = 0
+                wr = self.recv_queue.pop()
                 self.immediates += 1
                 self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot] & _WORD, (self.imm[slot] >> 32) + _HALF))
             self.msn += 1
@@ -309,10 +329,8 @@ class Responder:
         return done
 
     def fail(self) -> None:
-        for wr in self.recv_queue[self.recv_head :]:
-            self.completions.append(Completion(self.qpn, wr, RECEIVE, FLUSHED, -1, 0))
-        self.recv_queue.clear()
-        self.recv_head = 0
+        while self.recv_queue.ids:
+            self.completions.append(Completion(self.qpn, self.recv_queue.pop(), RECEIVE, FLUSHED, -1, 0))
         self.flush_at = NEVER
 
 

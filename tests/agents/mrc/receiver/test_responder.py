@@ -33,7 +33,8 @@ class Peer:
         self.r = Responder(config, 16, self.memory, Random(2), advice or Advice(config))
         self.first = first
         self.r.start(first, [0, 1 << 16])
-        self.r.recv_queue.extend(range(receives))
+        for number in range(receives):
+            self.r.recv_queue.append(number)
 
     def only(
         self, k: int, now: int = 0, *, imm: int = -1, msn: int | None = None, rqmsn: int = 0, flags: int = 0, marked: bool = False
