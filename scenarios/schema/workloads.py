@@ -229,7 +229,8 @@ def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) ->
     if work.jobs:
         return ring_edges(ranks)
     pairs = dict.fromkeys(pair for phase in collective_phases(work.kind, ranks) for pair in phase.traffic)
-    return [pair for pair in ring_edges(ranks) if pair in pairs] + [pair for pair in pairs if pair not in set(ring_edges(ranks))]
+    ring = dict.fromkeys(ring_edges(ranks))
+    return [pair for pair in ring if pair in pairs] + [pair for pair in pairs if pair not in ring]
 
 
 def watched_ports(flows: Sequence[Flow], fabric: Fabric, hosts: Sequence[int]) -> dict[str, str]:
