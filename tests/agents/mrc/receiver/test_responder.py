@@ -168,6 +168,15 @@ def test_window_is_half_open() -> None:
     assert peer.only(CONFIG.mpr) == NEW
 
 
+def test_room_for_a_whole_window_is_made_by_need() -> None:
+    peer = Peer(receives=2000)
+    n = CONFIG.mpr
+    for k in (1, 70, 5, 300, *(k for k in range(n - 1, -1, -1) if k not in (1, 70, 5, 300))):
+        assert peer.only(k, imm=k, rqmsn=k) == NEW
+    assert [c.imm for c in peer.r.take()] == list(range(n))
+    assert len(peer.r.recv_queue) == 2000 - n
+
+
 def test_completions_and_immediates_come_in_psn_order() -> None:
     peer = Peer()
     rq = 0
