@@ -14,11 +14,11 @@ import msgspec
 T = TypeVar("T")
 _MISSING = "Object missing required field `"
 
-MOST_JSON = 256 << 20
-"""The largest JSON file that mrcbed writes is a run's record, 44 MB for 64 hosts [ours]."""
+MOST_JSON = 512 << 20
+"""The largest JSON file that mrcbed writes is a run's record, 320 MB of a tree over 4,096 hosts [ours]."""
 MOST_DEPTH = 64
-MOST_VALUES = 8_000_000
-"""Each value takes 60 bytes or more of memory, and the record of 512 hosts has half as many [ours]."""
+MOST_VALUES = 40_000_000
+"""Each value takes 60 bytes or more of memory, and the record of a tree over 4,096 hosts has half as many [ours]."""
 
 
 class FileError(ValueError):

@@ -83,6 +83,9 @@ class Collective:
     CREDIT: ClassVar[bool] = False
     """Whether a rank may run ahead of those it sends to; see the module."""
 
+    IN_PLACE: ClassVar[bool] = False
+    """Whether a rank's input lies where its result will."""
+
     OVERLAP: ClassVar[bool] = False
     """Whether a step may begin before the last result is compared; see the module."""
 
@@ -108,11 +111,16 @@ class Collective:
         """Return the bytes that a rank gives, and those that it has in the end."""
         return message_bytes, message_bytes
 
+    @staticmethod
+    def refused(n: int) -> str:
+        """Say why so many ranks cannot be, if so."""
+        return "" if 2 <= n <= MAX_RANKS else f"2 to {MAX_RANKS}"
+
     @classmethod
     def check_ranks(cls, n: int) -> None:
         """Raises :class:`CollectiveError`."""
-        if not 2 <= n <= MAX_RANKS:
-            raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
+        if reason := cls.refused(n):
+            raise CollectiveError(f"{cls.name} over {n} ranks: {reason}")
 
     @classmethod
     def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: Types = DTYPES) -> None:
@@ -166,7 +174,7 @@ class Collective:
         if 2 * self.set_bytes > ARENA:
             raise CollectiveError(f"message_bytes = {message_bytes} needs an arena of {2 * self.set_bytes} bytes: there are {ARENA}")
         self.data: StepData = self.given.data if self.given.data is not None else self.drawn(dtype, seed)
-        self.input = [np.empty_like(self.data.base) for _ in range(2)]
+        self.input = self.result if self.IN_PLACE else [np.empty_like(self.data.base) for _ in range(2)]
         self.views = [a.data.cast("B") for a in self.input]
         self.step = self.given.first - 1
         self.wrong = 0
@@ -287,8 +295,6 @@ class Collective:
             self.failure = {"peer_rank": peer, "reason": reason}
             return
         if step == self.step and self.remaining:
-            if self.to_check >= 0 and self.remaining <= self.arrivals // 2:
-                self._check(len(self.data.expected))
             self.accepted.setdefault(step, set()).add(key)
             self._take(now, peer, stage, j)
         elif self.step < step <= self.step + 1 + self.CREDIT:
@@ -298,6 +304,8 @@ class Collective:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
 
     def _take(self, t: int, peer: int, stage: int, j: int) -> None:
+        if self.to_check >= 0 and self.remaining <= self.arrivals // 2 + 1:
+            self._check(len(self.data.expected))
         self.remaining -= 1
         self.transfers.arrived += (peer, stage, j, t - self.transfers.begin)
         self.arrived(peer, stage, j)
@@ -348,7 +356,7 @@ class Collective:
 
     def _fill(self, step: int, most: int) -> None:
         part = slice(self.filled, min(self.filled + most, len(self.data.base)))
-        self.data.fill(step, self.input[step & 1], part)
+        self.data.fill(step, self.input[step & 1][part], part)
         self.filled = part.stop
 
     def idle(self) -> None:

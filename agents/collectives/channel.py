@@ -38,7 +38,7 @@ class CallData(StepData):
         super().__init__(source, target, 1)
 
     def fill(self, step: int, out: Array, part: slice = ALL) -> None:
-        out[part] = self.base[part]
+        out[:] = self.base[part]
 
     def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
         self.expected[part] = result[part]

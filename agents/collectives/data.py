@@ -58,10 +58,11 @@ class StepData:
     # A channel's data (channel.py) is a user's: it overrides both.
 
     def fill(self, step: int, out: Array, part: slice = ALL) -> None:
+        """``out``: as long as the part."""
         if self.floating:
-            np.multiply(self.base[part], np.float32(2.0 ** (step % 8 - 4)), out=out[part])
+            np.multiply(self.base[part], np.float32(2.0 ** (step % 8 - 4)), out=out)
         else:
-            np.add(self.base[part], np.int32(step), out=out[part])
+            np.add(self.base[part], np.int32(step), out=out)
 
     def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
         expected: Array

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypedDict
 
@@ -41,7 +41,9 @@ _NOT_DATA = -1  # work request id of verdicts and ends
 
 @dataclass(frozen=True)
 class Flow:
-    """Times are ps from the run's t0. Exactly one of ``for_ps`` and ``messages`` is set. ``evs``: per plane, 0 for all."""
+    """Times are ps from the run's t0. Exactly one of ``for_ps`` and ``messages`` is set. ``evs``: per plane, 0 for all.
+
+    :func:`share` sets ``number``, its place among all flows (-1 before), and how many before it the other end ``received`` and ``sent``."""
 
     name: str
     src: int
@@ -50,6 +52,9 @@ class Flow:
     for_ps: int | None = None
     messages: int | None = None
     evs: int = 0
+    number: int = -1
+    received: int = 0
+    sent: int = 0
 
 
 class FlowTable(TypedDict, total=False):
@@ -60,6 +65,9 @@ class FlowTable(TypedDict, total=False):
     for_ps: int | None
     messages: int | None
     evs: int
+    number: int
+    received: int
+    sent: int
 
 
 def parse(tables: Sequence[FlowTable] | None, n: int) -> list[Flow]:
@@ -80,31 +88,46 @@ def parse(tables: Sequence[FlowTable] | None, n: int) -> list[Flow]:
         if 0 in (flow.for_ps, flow.messages) or (flow.messages or 0) > _NUMBER:
             raise CollectiveError(f"flow {i} ({flow.name}): for_ps and messages are at least 1, messages at most {_NUMBER}")
         result.append(flow)
-    if not result:
+    if tables is None:
         raise CollectiveError("flows: there are none; give at least one")
     return result
 
 
-def flows_at(flows: Sequence[Flow], rank: int) -> list[int]:
-    return [i for i, flow in enumerate(flows) if rank in (flow.src, flow.dst)]
+def share(flows: Sequence[Flow], n: int) -> list[list[Flow]]:
+    """Return each rank's own flows: all that it needs to know."""
+    own: list[list[Flow]] = [[] for _ in range(n)]
+    received, sent = [0] * n, [0] * n
+    for number, flow in enumerate(flows):
+        src, dst = flow.src, flow.dst
+        own[src].append(replace(flow, number=number, received=received[dst], sent=sent[dst]))
+        own[dst].append(replace(flow, number=number, received=received[src], sent=sent[src]))
+        received[dst] += 1
+        sent[src] += 1
+    return own
+
+
+def flows_at(flows: Sequence[Flow], rank: int) -> list[Flow]:
+    """``flows``: all, or those of the rank as :func:`share` returned them."""
+    if all(flow.number >= 0 for flow in flows):
+        return list(flows)
+    return share(flows, 1 + max(rank, *(max(flow.src, flow.dst) for flow in flows)))[rank]
 
 
 def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
-    return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in flows_at(flows, rank)]
+    return [Wanted(flow.dst if flow.src == rank else flow.src, flow.evs) for flow in flows_at(flows, rank)]
 
 
-def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> dict[int, int]:
-    """Return the byte offset by flow of the slots (as receiver) or verdicts (as sender). Raises :class:`CollectiveError` if the arena is
-    too small."""
-    offsets: dict[int, int] = {}
-    at = 0
-    for i in flows_at(flows, rank):
-        offsets[i] = at
-        size = slots * (message_bytes if flows[i].dst == rank else WORD)
-        at += -(-size // _ALIGN) * _ALIGN
+def place(received: int, sent: int, message_bytes: int, slots: int) -> int:
+    """Return the byte offset of a flow's slots (as receiver) or verdicts (as sender) after those of so many flows."""
+    return sum(count * -(-slots * size // _ALIGN) * _ALIGN for count, size in ((received, message_bytes), (sent, WORD)))
+
+
+def check_room(own: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> None:
+    """Raises :class:`CollectiveError` if the rank's arena is too small."""
+    received = sum(flow.dst == rank for flow in own)
+    at = place(received, len(own) - received, message_bytes, slots)
     if at > ARENA:
         raise CollectiveError(f"the flows of rank {rank} need {at} bytes of slots: there are {ARENA}; lower message_bytes or outstanding")
-    return offsets
 
 
 def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
@@ -302,14 +325,16 @@ class Flows:
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
         self.ends: dict[Bundle, Sender | Receiver] = {}
-        own_offsets = places(flows, rank, message_bytes, self.slots)
-        for i, bundle in zip(flows_at(flows, rank), group.bundles, strict=True):
-            peer_offset = places(flows, bundle.peer, message_bytes, self.slots)[i]
-            if flows[i].src == rank:
-                self.senders.append(Sender(self, i, flows[i], bundle, peer_offset, own_offsets[i]))
+        own = flows_at(flows, rank)
+        check_room(own, rank, message_bytes, self.slots)
+        for flow, bundle in zip(own, group.bundles, strict=True):
+            peer_offset = place(flow.received, flow.sent, message_bytes, self.slots)
+            own_offset = place(len(self.receivers), len(self.senders), message_bytes, self.slots)
+            if flow.src == rank:
+                self.senders.append(Sender(self, flow.number, flow, bundle, peer_offset, own_offset))
                 self.ends[bundle] = self.senders[-1]
             else:
-                self.receivers.append(Receiver(self, i, flows[i], bundle, own_offsets[i], peer_offset))
+                self.receivers.append(Receiver(self, flow.number, flow, bundle, own_offset, peer_offset))
                 self.ends[bundle] = self.receivers[-1]
         self.logged: list[Event] = []
         self.notes: list[Note] = []

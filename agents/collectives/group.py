@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypedDict
 
 from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Note, Region, Remote, check_target
@@ -80,13 +81,13 @@ class Group:
             raise CollectiveError(f"qps = {qps}: 1 to {MAX_QPS}")
         self.device = device
         self.clock = clock
-        self.ranks = ranks
+        self.ranks = _one_copy(tuple(ranks))
         self.rank = rank
         self.n = n
         self.qps = qps
         self.wanted = list(wanted)
         self.connected = False
-        self.arena = memoryview(mmap.mmap(-1, ARENA))
+        self.arena = memoryview(mmap.mmap(-1, ARENA, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         self.region: Region = device.register(self.arena)
         self.bundles: list[Bundle] = []
         self.bundle_of: dict[int, Bundle] = {}
@@ -101,7 +102,7 @@ class Group:
             self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region), **extra} for q in own_qps)
 
     def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
-        return (self.ranks, self.rank, self.wanted, self.qps) == (ranks, rank, list(wanted), qps)
+        return (self.ranks, self.rank, self.wanted, self.qps) == (tuple(ranks), rank, list(wanted), qps)
 
     def connect(self, remotes: dict[str, list[Remote]]) -> None:
         # All regions are read before the first queue pair is connected, because connecting is final.
@@ -138,6 +139,12 @@ class Group:
         # Flushed receives come before the write that has the cause.
         cause = next((c for c in failed if c.status != FLUSHED), failed[0])
         return {"peer_rank": self.bundle_of[cause.qpn].peer, "reason": STATUS_NAMES[cause.status]}
+
+
+@lru_cache(maxsize=8)
+def _one_copy(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """All simulated hosts are in one process, and each has the same."""
+    return ranks
 
 
 def _region(values: Sequence[Any]) -> Region:

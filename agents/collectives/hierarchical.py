@@ -18,7 +18,6 @@ import numpy as np
 
 from agents.collectives.base import Collective
 from agents.collectives.data import DTYPES, Array, StepData, draw
-from agents.collectives.group import CollectiveError
 from agents.collectives.ring import ring_sum
 
 
@@ -51,13 +50,10 @@ class HierarchicalAllReduce(Collective):
     def parts(n: int) -> int:
         return n // 2
 
-    @classmethod
-    def check_ranks(cls, n: int) -> None:
-        super().check_ranks(n)
-        if n % 2:
-            raise CollectiveError(
-                f"{cls.name} over {n} ranks: it takes an even number, half of them in each group; ring-allreduce takes any"
-            )
+    @staticmethod
+    def refused(n: int) -> str:
+        odd = "it takes an even number, half of them in each group; ring-allreduce takes any" if n % 2 else ""
+        return Collective.refused(n) or odd
 
     def lay_out(self) -> None:
         self.m = m = self.n // 2

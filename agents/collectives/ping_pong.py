@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from agents.collectives.base import Collective
 from agents.collectives.data import StepData, draw
-from agents.collectives.group import CollectiveError
 
 
 class PingPong(Collective):
@@ -26,10 +25,9 @@ class PingPong(Collective):
     def parts(n: int) -> int:
         return 1
 
-    @classmethod
-    def check_ranks(cls, n: int) -> None:
-        if n != 2:
-            raise CollectiveError(f"ping-pong over {n} ranks: it is between two")
+    @staticmethod
+    def refused(n: int) -> str:
+        return "" if n == 2 else "it is between two"
 
     def lay_out(self) -> None:
         self.set_bytes = self.message_bytes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import lru_cache
+from types import ModuleType
 
 import agents.collectives
 from agents.collectives.base import Collective
@@ -12,10 +14,14 @@ from agents.collectives.group import CollectiveError
 FLOWS = "flows"
 
 
+@lru_cache(maxsize=1)
+def _modules() -> list[ModuleType]:
+    return [importlib.import_module(f"{agents.collectives.__name__}.{m.name}") for m in pkgutil.iter_modules(agents.collectives.__path__)]
+
+
 def collectives() -> dict[str, type[Collective]]:
     """Imports every module of the package: call it before root is dropped."""
-    for module in pkgutil.iter_modules(agents.collectives.__path__):
-        importlib.import_module(f"{agents.collectives.__name__}.{module.name}")
+    _modules()
     kinds: dict[str, type[Collective]] = {}
     waiting = Collective.__subclasses__()
     while waiting:

@@ -1,9 +1,10 @@
 """Ring all-reduce: reduce-scatter, then all-gather, in slices that flow through the ring like a pipeline.
 
-Rank r sends to r + 1. In reduce-scatter stage s it sends chunk (r - s) into the successor's scratch of that stage, and the successor adds
-its own part. After n - 1 stages rank r holds the finished chunk (r + 1). In all-gather stage s it sends chunk (r + 1 - s) straight to its
-place in the successor's result. A chunk's place in the result is thus written twice in a step: by the rank itself with its partial sum,
-then by its predecessor with the finished chunk, which exists only after the partial sum, sent on, went all round the ring.
+Rank r sends to r + 1, always straight to the chunk's place in the successor's result. In reduce-scatter stage s it sends chunk (r - s), and
+the successor adds its own part. After n - 1 stages rank r holds the finished chunk (r + 1). In all-gather stage s it sends chunk
+(r + 1 - s). A chunk's place is thus written twice by the predecessor in a step: with a partial sum, then with the finished chunk, which
+exists only after the partial sum, sent on, went all round the ring. A predecessor that is a step ahead has the finished chunks of the step
+between, to which this rank added: so it has got half of that step's messages, and compared the result that lay here.
 """
 
 from __future__ import annotations
@@ -51,38 +52,38 @@ class RingAllReduce(Collective):
         return ring_peers(n, rank)
 
     def lay_out(self) -> None:
-        n, count = self.n, self.message_bytes // self.item
-        scratch = self.part * (n - 1)
-        self.set_bytes = self.message_bytes + scratch
-        self.arrivals = 2 * (n - 1) * self.slices
-        self.result = self.placed(count, 0)
-        self.scratch = self.placed(scratch // self.item, self.message_bytes)
+        self.set_bytes = self.message_bytes
+        self.arrivals = 2 * (self.n - 1) * self.slices
+        self.result = self.placed(self.message_bytes // self.item, 0)
+        self.own = np.empty(self.slice // self.item, self.dtype)  # a slice of the input
 
     def drawn(self, dtype: str, seed: int) -> StepData:
         n, count = self.n, self.message_bytes // self.item
         return StepData(draw(n, count, dtype, seed)[self.rank], ring_total(n, count, dtype, seed), n)
 
+    def _fill(self, step: int, most: int) -> None:
+        self.filled = len(self.data.base)  # each part when it is needed
+
     def send_first(self) -> None:
+        first = self.elements(self.rank * self.part, self.part)
+        self.data.fill(self.step, self.result[self.step & 1][first], first)
         for j in range(self.slices):
             self._pass_on(0, j)
 
     def _pass_on(self, stage: int, j: int) -> None:
         n = self.n
-        gather = stage >= n - 1
-        chunk = (self.rank + 1 - (stage - (n - 1))) % n if gather else (self.rank - stage) % n
+        chunk = (self.rank + 1 - (stage - (n - 1))) % n if stage >= n - 1 else (self.rank - stage) % n
         at = chunk * self.part + j * self.slice
-        memory = self.in_set(at, self.slice) if stage else self.views[self.step & 1][at : at + self.slice]
-        self.send(self.next, memory, at if gather else self.message_bytes + stage * self.part + j * self.slice, stage, j)
+        self.send(self.next, self.in_set(at, self.slice), at, stage, j)
 
     def sends(self, peer: int, stage: int) -> bool:
         return peer == self.previous and stage < 2 * (self.n - 1)
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
-        k = self.step & 1
         if stage < self.n - 1:
-            chunk = (self.rank - 1 - stage) % self.n
-            own = self.elements(chunk * self.part + j * self.slice, self.slice)
-            incoming = self.elements(stage * self.part + j * self.slice, self.slice)
-            self.given.reduce(self.input[k][own], self.scratch[k][incoming], out=self.result[k][own])
+            part = self.elements((self.rank - 1 - stage) % self.n * self.part + j * self.slice, self.slice)
+            sums = self.result[self.step & 1][part]
+            self.data.fill(self.step, self.own, part)
+            self.given.reduce(self.own, sums, out=sums)
         if stage + 1 < 2 * (self.n - 1):
             self._pass_on(stage + 1, j)

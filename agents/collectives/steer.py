@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from agents.clock import Clock
-from agents.collectives.flows import FlowTable
+from agents.collectives.flows import FlowTable, parse, share
 from agents.collectives.group import SetUp
 from agents.transport import Note
 
@@ -49,9 +50,10 @@ def connect(
     """``agents`` in rank order, ``hosts`` their host numbers. Queue pairs that exist on all agents are kept."""
 
     def set_up() -> list[SetUp]:
-        extra = {"flows": flows} if flows else {}
-        return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **extra) for i, a in enumerate(agents)]
+        request: dict[str, object] = {"collective": collective, "ranks": hosts, "qps": qps, "slices": slices}
+        return [a.call("setup", rank=i, **request, **({"flows": own[i]} if own else {})) for i, a in enumerate(agents)]
 
+    own = [[asdict(flow) for flow in part] for part in share(parse(flows, len(hosts)), len(hosts))] if flows else []
     answers = set_up()
     if all(m["connected"] for m in answers):
         return

@@ -5,9 +5,9 @@ its partner at distance n / 2^(t+1) hold partial sums of the same window. Each s
 of that stage, and adds what it gets to its own half. After L stages rank r has the finished chunk r of the slice. Doubling stage L + u:
 partners at distance 2^u send each other the window that they have, straight to its place in the result.
 
-A rank writes partial sums to a place in the result; later one partner writes there once, in a doubling stage. The rank gave that very
-window to this partner in the halving, whose finished sums were made from it. So what was read from there has arrived. A partner's message
-that comes early is used in its turn.
+A rank's input lies in its result, and so do its partial sums; later one partner writes there once, in a doubling stage. The rank gave that
+very window to this partner in the halving, whose finished sums were made from it. So what was read from there has arrived. A partner's
+message that comes early is used in its turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import ClassVar
 
 from agents.collectives.base import Collective
 from agents.collectives.data import Array, StepData, draw
-from agents.collectives.group import CollectiveError
+
+MOST = 1 << 16
+"""Most ranks: as many hosts have an inner address."""
 
 
 def tree_sum(bases: list[Array]) -> Array:
@@ -37,17 +39,17 @@ class TreeAllReduce(Collective):
     """Result and message have the same size."""
 
     name: ClassVar[str] = "tree-allreduce"
+    IN_PLACE: ClassVar[bool] = True
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:
         return [rank ^ 1 << bit for bit in range(n.bit_length() - 1)]
 
-    @classmethod
-    def check_ranks(cls, n: int) -> None:
-        super().check_ranks(n)
-        if n & n - 1:
-            near = 1 << n.bit_length() - 1
-            raise CollectiveError(f"tree-allreduce over {n} ranks: it takes a power of two, like {near}; ring-allreduce takes any number")
+    @staticmethod
+    def refused(n: int) -> str:
+        if not 2 <= n <= MOST:
+            return f"2 to {MOST}"
+        return f"it takes a power of two, like {1 << n.bit_length() - 1}; ring-allreduce takes any number" if n & n - 1 else ""
 
     def lay_out(self) -> None:
         n, count = self.n, self.message_bytes // self.item
@@ -82,8 +84,7 @@ class TreeAllReduce(Collective):
             keep = self.window[stage + 1]
             give = 2 * self.window[stage] + size - keep  # the window's other half
             at = j * self.whole + give
-            memory = self.in_set(at, size) if stage else self.views[self.step & 1][at : at + size]
-            self.send(self.rank ^ self.n >> stage + 1, memory, self.message_bytes + self._scratch_at(stage, j), stage, j)
+            self.send(self.rank ^ self.n >> stage + 1, self.in_set(at, size), self.message_bytes + self._scratch_at(stage, j), stage, j)
         else:
             up = stage - self.levels
             at = j * self.whole + self.window[self.levels - up]
@@ -102,8 +103,7 @@ class TreeAllReduce(Collective):
         if stage < self.levels:
             k = self.step & 1
             size = self.whole >> stage + 1
-            keep = self.elements(j * self.whole + self.window[stage + 1], size)
-            operand = self.result[k] if stage else self.input[k]
-            self.given.reduce(operand[keep], self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=self.result[k][keep])
+            kept = self.result[k][self.elements(j * self.whole + self.window[stage + 1], size)]
+            self.given.reduce(kept, self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=kept)
         if stage + 1 < 2 * self.levels:
             self._exchange(stage + 1, j)

@@ -244,7 +244,7 @@ class OneRun:
             self.watch.mark()
         start = self.clock.now() + (self.clock.patience(LEAD_S) if self.flows else 0)
         if self.flows:
-            request |= {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
+            request |= {"outstanding": work.outstanding, "at": start}
             self.record["t0"] = start
         self.window = [start, start]
         self.announce()

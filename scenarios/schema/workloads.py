@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from agents.collectives.flows import FlowTable, parse, places
+from agents.collectives.flows import FlowTable, check_room, parse, share
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import find
 from scenarios.jobs.describe import Job, plan_of
@@ -129,8 +129,8 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 
             flows = resolve_flows(work, fabric, place_ranks(fabric, "packed"), seed)
             flow_list = parse([flow.for_agents() for flow in flows], fabric.host_count)
             try:
-                for rank in range(fabric.host_count):
-                    places(flow_list, rank, size, SLOTS_PER_MESSAGE * work.outstanding)
+                for rank, own in enumerate(share(flow_list, fabric.host_count)):
+                    check_room(own, rank, size, SLOTS_PER_MESSAGE * work.outstanding)
             except CollectiveError as error:
                 raise WorkloadError(f"workload.message_bytes = {size} : {error}") from None
         return
@@ -229,7 +229,8 @@ def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) ->
     if work.jobs:
         return ring_edges(ranks)
     pairs = dict.fromkeys(pair for phase in collective_phases(work.kind, ranks) for pair in phase.traffic)
-    return [pair for pair in ring_edges(ranks) if pair in pairs] + [pair for pair in pairs if pair not in set(ring_edges(ranks))]
+    ring = dict.fromkeys(ring_edges(ranks))
+    return [pair for pair in ring if pair in pairs] + [pair for pair in pairs if pair not in ring]
 
 
 def watched_ports(flows: Sequence[Flow], fabric: Fabric, hosts: Sequence[int]) -> dict[str, str]:

@@ -83,7 +83,7 @@ class SimulatedHost(Steered):
         engine = make_engine(transport, fabric, number, options, seed)
         engine.spare_sums()
         self.nic = Nic(fabric, number, engine, self.ports, network.now)
-        self.file = open(log, "wb", buffering=1 << 16)
+        self.file = open(log, "wb", buffering=1 << 13)
         self.agent = Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
         self.paused = False
         self._waiting: list[tuple[int, bytes]] = []  # what came meanwhile

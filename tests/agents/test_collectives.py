@@ -457,6 +457,18 @@ def test_what_cannot_be_run_is_refused_in_one_line(name: str, n: int, changed: d
     assert "\n" not in str(caught.value)
 
 
+def test_most_ranks_are_a_matter_of_stages() -> None:
+    """Also compiled, where a class method has no class in super()."""
+    ring, tree = find("ring-allreduce"), find("tree-allreduce")
+    tree.check_ranks(4096)
+    for kind, n, says in (
+        (ring, 513, "^ring-allreduce over 513 ranks: 2 to 512$"), (tree, 1 << 17, "^tree-allreduce over 131072 ranks: 2 to 65536$"),
+        (find("hierarchical-allreduce"), 1024, "^hierarchical-allreduce over 1024 ranks: 2 to 512$"),
+    ):  # fmt: skip
+        with pytest.raises(CollectiveError, match=says):
+            kind.check_ranks(n)
+
+
 def test_a_group_needs_this_host_at_its_rank() -> None:
     verbs = LooseWorld(2, 0).verbs[0]
     for hosts, rank in (([0], 0), ([0, 0], 0), ([1, 0], 0), ([0, 1], 2)):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import accumulate
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, parse, peak, places
+from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, flows_at, parse, peak, place
 from agents.collectives.group import ARENA, CollectiveError, Group
 from agents.process.flow_log import MOST_PATHS, FlowLog, PathLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion, Reports
@@ -337,10 +337,13 @@ def test_both_ends_agree_where_things_are() -> None:
     listed = parse(CROSSED, 4)
     for slots in (2, 8):
         for rank in range(4):
-            mine = places(listed, rank, 100, slots)
-            sizes = {i: slots * (100 if listed[i].dst == rank else 4) for i in mine}
-            spans = sorted((at, at + sizes[i]) for i, at in mine.items())
-            assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+            mine, end = flows_at(listed, rank), 0
+            for received, flow in zip(accumulate((flow.dst == rank for flow in mine), initial=0), mine, strict=False):
+                at = place(received, mine.index(flow) - received, 100, slots)
+                assert end <= at
+                end = at + slots * (100 if flow.dst == rank else 4)
+                theirs = next(f for f in flows_at(listed, flow.src + flow.dst - rank) if f.number == flow.number)
+                assert at == place(theirs.received, theirs.sent, 100, slots)  # as the other end computes it
     assert [w.peer for w in bundles_for(listed, 1)] == [0, 0, 0, 2]
     assert bundles_for(listed, 3) == []
 
@@ -388,7 +391,7 @@ def test_sizes_that_cannot_be_are_refused(size: int, outstanding: int, says: str
 
 def test_none_and_others_than_were_set_up() -> None:
     with pytest.raises(CollectiveError, match="there are none"):
-        parse([], 2)
+        parse(None, 2)
     world = LooseWorld(3, 0)
     listed = parse([{"name": "a", "src": 0, "dst": 1, "messages": 1}], 3)
     group = Group(world.verbs[0], [0, 1, 2], 0, bundles_for(listed, 0), 1, world.clock)

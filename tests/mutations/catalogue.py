@@ -152,8 +152,8 @@ MUTATIONS = (
         ),
         (
             "        if i == 0:\n            self._advance()\n",
-            "        if p.imm >= 0 and self.recv_head < len(self.recv_queue):\n"
-            "            self.completions.append(Completion(self.qpn, self.recv_queue[self.recv_head], RECEIVE, OK, p.imm, p.dmalen))\n"
+            "        if p.imm >= 0 and self.recv_queue.ids:\n"
+            "            self.completions.append(Completion(self.qpn, self.recv_queue.ids[0], RECEIVE, OK, p.imm, p.dmalen))\n"
             "        if i == 0:\n            self._advance()\n",
         ),
     ),

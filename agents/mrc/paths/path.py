@@ -21,6 +21,10 @@ MAX_PROOF: Final = 32
 """Most clean answers that a flapping path has to give [ours]."""
 
 
+_NOBODY: Final[list[SentPacket]] = []
+"""Of all paths that were not used yet."""
+
+
 def jittered(gap: int, rng: Random) -> int:
     """Change a gap by up to a quarter at random [ours], so that senders do not probe in step."""
     return int(gap * (0.75 + 0.5 * rng.random()))
@@ -57,12 +61,12 @@ class Path:
         self.head: Head | None = None  # of the latest packet
         # Packets.
         self.flying = 0  # packets in flight
-        self.outstanding: list[SentPacket] = []  # transmissions in order, stale ones included
+        self.outstanding = _NOBODY  # transmissions in order, stale ones included
         self.oldest_ps = NEVER  # when the oldest packet in flight was sent; NEVER without one
         self.last_data_ps = LONG_AGO
         self.gap_ps = 0  # between the last two packets
         self.seq_high = 0  # newest transmission known to have arrived
-        self.urgent: list[SentPacket] = []  # as outstanding and seq_high, of transmissions that overtake these: a FIFO of their own
+        self.urgent = _NOBODY  # as outstanding and seq_high, of transmissions that overtake these: a FIFO of their own
         self.urgent_high = 0
         self.doubts = 0  # losses that a NACK may yet explain: no data while there are any
         self.data_tx = 0
@@ -94,7 +98,14 @@ class Path:
         self.flying += 1
         if self.oldest_ps == NEVER:
             self.oldest_ps = now
-        (self.urgent if packet.urgent else self.outstanding).append(packet)
+        if packet.urgent:
+            if self.urgent is _NOBODY:
+                self.urgent = []
+            self.urgent.append(packet)
+        else:
+            if self.outstanding is _NOBODY:
+                self.outstanding = []
+            self.outstanding.append(packet)
 
     def landed(self) -> None:
         self.flying -= 1

@@ -32,6 +32,7 @@ BEYOND: Final = 2
 REFUSED: Final = 3
 """Results of :meth:`Responder.data` for a packet."""
 
+SMALLEST_ROOM: Final = 64
 SMALLEST: Final = 256
 """The least that a packet counts in units of rcvd_bytes, which orders SACKs [ours]."""
 SACK_FLOOR: Final = 1024
@@ -46,6 +47,31 @@ class Trigger:
         self.rtx = False
         self.m = 0
         self.at = LONG_AGO
+
+
+class Receives:
+    """Work request ids of receive requests. Equal ones in a row, as all of a group are, share an entry."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.counts: list[int] = []
+
+    def append(self, wr_id: int) -> None:
+        if self.ids and self.ids[-1] == wr_id:
+            self.counts[-1] += 1
+        else:
+            self.ids.append(wr_id)
+            self.counts.append(1)
+
+    def pop(self) -> int:
+        if self.counts[0] > 1:
+            self.counts[0] -= 1
+            return self.ids[0]
+        self.counts.pop(0)
+        return self.ids.pop(0)
+
+    def __len__(self) -> int:
+        return sum(self.counts)
 
 
 class Responder:
@@ -64,18 +90,18 @@ class Responder:
         self.high = -1  # H: highest PSN received
         self.cursor = 0
         self.news_next = True
-        # Per PSN, until it is in order: what completion needs.
-        self.op = vec[i64]([0] * self.size)
-        self.imm = vec[i64]([0] * self.size)  # and the message's bytes, less _HALF, in the upper 32 bits
-        self.msn_of = vec[i64]([0] * self.size)
-        self.rqmsn_of = vec[i64]([0] * self.size)
+        # Per PSN, until it is in order: what completion needs. There is room for as many as were open so far.
+        self.room = min(SMALLEST_ROOM, self.size)
+        self.op = vec[i64]([0] * self.room)
+        self.imm = vec[i64]([0] * self.room)  # and the message's bytes, less _HALF, in the upper 32 bits
+        self.msn_of = vec[i64]([0] * self.room)
+        self.rqmsn_of = vec[i64]([0] * self.room)
         # Messages.
         self.in_message = False
         self.msn = 0  # messages completed
         self.last_done = -1  # PSN of the last completed message's end
         self.immediates = 0
-        self.recv_queue: list[int] = []
-        self.recv_head = 0
+        self.recv_queue = Receives()
         self.completions: list[Completion] = []
         # What to send.
         self.sack_due = False
@@ -115,7 +141,7 @@ class Responder:
             return REFUSED  # the QP is about to be in ERROR: memory is not touched again
         psn: int = p.psn  # an unbounded integer, as the bitmaps that it indexes
         i = psn - self.expected
-        if i >= self.size or (self.config.mpr_pool and psn >= self.allowed):
+        if (i >= self.room and not self._widen(i)) or (self.config.mpr_pool and psn >= self.allowed):
             return BEYOND
         if i < 0 or self.received >> i & 1:
             self._answer(now, p)
@@ -132,7 +158,7 @@ class Responder:
         if length and not self.memory.place(p.rkey, p.va, buffer, start, length):
             self.nak = wire.SYNDROME_ACCESS
             return REFUSED
-        slot = psn % self.size
+        slot = psn % self.room
         self.op[slot] = p.op
         if p.imm >= 0:
             self.imm[slot] = (p.dmalen - _HALF) << 32 | p.imm
@@ -155,6 +181,20 @@ class Responder:
             self.flush_at = now + (self.config.base_rtt >> 2)
         return NEW
 
+    def _widen(self, i: int) -> bool:
+        """Make room for PSN expected + i; False beyond the window."""
+        if i >= self.size:
+            return False
+        before = self.room
+        while self.room <= i:
+            self.room = min(2 * self.room, self.size)
+        held = range(self.expected, self.high + 1)
+        self.op = _moved(self.op, before, self.room, held)
+        self.imm = _moved(self.imm, before, self.room, held)
+        self.msn_of = _moved(self.msn_of, before, self.room, held)
+        self.rqmsn_of = _moved(self.rqmsn_of, before, self.room, held)
+        return True
+
     def _well_formed(self, op: int, length: int, dmalen: int) -> bool:
         if op in (wire.WRITE_FIRST, wire.WRITE_MIDDLE):
             return length == self.config.mtu and dmalen > self.config.mtu
@@ -176,7 +216,7 @@ class Responder:
     def _advance(self) -> None:
         run = ((~self.received) & (self.received + 1)).bit_length() - 1
         for psn in range(self.expected, self.expected + run):
-            slot = psn % self.size
+            slot = psn % self.room
             op = self.op[slot]
             begins = op in (wire.WRITE_FIRST, wire.WRITE_ONLY, wire.WRITE_ONLY_IMM)
             if begins == self.in_message:
@@ -190,14 +230,10 @@ class Responder:
                 self.nak = wire.SYNDROME_INVALID
                 return
             if op in (wire.WRITE_LAST_IMM, wire.WRITE_ONLY_IMM):
-                if self.recv_head == len(self.recv_queue):
+                if not self.recv_queue.ids:
                     self.nak = wire.SYNDROME_OPERATION
                     return
-                wr = self.recv_queue[self.recv_head]
-                self.recv_head += 1
-                if self.recv_head > 256:
-                    del self.recv_queue[: self.recv_head]
-                    self.recv_head = 0
+                wr = self.recv_queue.pop()
                 self.immediates += 1
                 self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot] & _WORD, (self.imm[slot] >> 32) + _HALF))
             self.msn += 1
@@ -293,8 +329,13 @@ class Responder:
         return done
 
     def fail(self) -> None:
-        for wr in self.recv_queue[self.recv_head :]:
-            self.completions.append(Completion(self.qpn, wr, RECEIVE, FLUSHED, -1, 0))
-        self.recv_queue.clear()
-        self.recv_head = 0
+        while self.recv_queue.ids:
+            self.completions.append(Completion(self.qpn, self.recv_queue.pop(), RECEIVE, FLUSHED, -1, 0))
         self.flush_at = NEVER
+
+
+def _moved(old: vec[i64], before: int, room: int, psns: range) -> vec[i64]:
+    new = vec[i64]([0] * room)
+    for psn in psns:
+        new[psn % room] = old[psn % before]
+    return new

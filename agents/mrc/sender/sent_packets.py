@@ -1,7 +1,7 @@
 """Keeps the packets that one queue pair has sent, with the fate of each. Sans-IO.
 
-There is one object per transmission; a ring by PSN modulo the window holds the latest of each packet. A transmission is SENT until it is
-ACKED, LOST or CUT. PSNs are absolute; ``seq`` numbers all transmissions and probes in order.
+There is one object per transmission; a ring by PSN modulo the window, made as far as it is used, holds the latest of each packet. A
+transmission is SENT until it is ACKED, LOST or CUT. PSNs are absolute; ``seq`` numbers all transmissions and probes in order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class SentPackets:
     def __init__(self, size: int, urgent: bool = False) -> None:
         self.size = size
         self.urgent = urgent  # what is sent again overtakes other data
-        self.ring: list[SentPacket | None] = [None] * size
+        self.ring: list[SentPacket] = []
+        self.first = 0  # PSN of the first packet, which is at the ring's beginning
         self.una = 0  # lowest PSN not acknowledged
         self.next = 0  # next PSN to send for the first time
         self.limit = 0  # first PSN beyond the peer's window
@@ -61,12 +62,12 @@ class SentPackets:
         self.urgent_high = 0
 
     def start(self, psn: int, mpr: int) -> None:
-        self.una = self.next = psn
+        self.una = self.next = self.first = psn
         self.limit = psn + min(mpr, self.size)
 
     def restart(self, psn: int) -> None:
         self.limit += psn - self.una
-        self.una = self.next = psn
+        self.una = self.next = self.first = psn
 
     def widen(self, edge: int, mpr: int) -> None:
         """Take the peer's window from ``edge`` on. It never takes back what it has allowed."""
@@ -75,12 +76,10 @@ class SentPackets:
             self.limit = limit
 
     def latest(self, psn: int) -> SentPacket:
-        packet = self.ring[psn % self.size]
-        assert packet is not None
-        return packet
+        return self.ring[(psn - self.first) % self.size]
 
     def find(self, psn: int) -> SentPacket | None:
-        return self.ring[psn % self.size] if self.next - self.size <= psn < self.next else None
+        return self.latest(psn) if max(self.first, self.next - self.size) <= psn < self.next else None
 
     def flying(self) -> list[SentPacket]:
         return [packet for psn in range(self.una, self.next) if (packet := self.latest(psn)).in_flight]
@@ -112,7 +111,11 @@ class SentPackets:
         return packet
 
     def _leave(self, packet: SentPacket) -> None:
-        self.ring[packet.psn % self.size] = packet
+        place = (packet.psn - self.first) % self.size
+        if place == len(self.ring):
+            self.ring.append(packet)
+        else:
+            self.ring[place] = packet
         self.seq_next += 1
         self.in_flight += packet.size
         q = self.urgent_by_time if packet.urgent else self.by_time

@@ -33,7 +33,8 @@ class Peer:
         self.r = Responder(config, 16, self.memory, Random(2), advice or Advice(config))
         self.first = first
         self.r.start(first, [0, 1 << 16])
-        self.r.recv_queue.extend(range(receives))
+        for number in range(receives):
+            self.r.recv_queue.append(number)
 
     def only(
         self, k: int, now: int = 0, *, imm: int = -1, msn: int | None = None, rqmsn: int = 0, flags: int = 0, marked: bool = False
@@ -165,6 +166,15 @@ def test_window_is_half_open() -> None:
     assert peer.r.high == peer.first + CONFIG.mpr - 1
     peer.only(0)
     assert peer.only(CONFIG.mpr) == NEW
+
+
+def test_room_for_a_whole_window_is_made_by_need() -> None:
+    peer = Peer(receives=2000)
+    n = CONFIG.mpr
+    for k in (1, 70, 5, 300, *(k for k in range(n - 1, -1, -1) if k not in (1, 70, 5, 300))):
+        assert peer.only(k, imm=k, rqmsn=k) == NEW
+    assert [c.imm for c in peer.r.take()] == list(range(n))
+    assert len(peer.r.recv_queue) == 2000 - n
 
 
 def test_completions_and_immediates_come_in_psn_order() -> None:
