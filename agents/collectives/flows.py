@@ -13,6 +13,7 @@ sides count.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,7 +24,7 @@ import numpy.random  # not on first use, when root is dropped and the clone may 
 from numpy.typing import NDArray
 
 from agents.collectives.group import ARENA, Bundle, CollectiveError, Group, Wanted
-from agents.transport import NEVER, RECEIVE, Completion, Event, Note
+from agents.transport import NEVER, RECEIVE, Completion, Event, Foreign, Note
 
 Words = NDArray[np.uint32]
 WORD = 4
@@ -151,20 +152,23 @@ def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4)
-def _sequence(seed: int, words: int) -> Words:
+def _sequence(seed: int, words: int) -> tuple[Words, bytes]:
     sequence: Words = numpy.random.default_rng((seed, words)).integers(0, 1 << 32, words + 2 * _PLACES, dtype=np.uint32)
     sequence.flags.writeable = False
-    return sequence
+    return sequence, sequence.tobytes()
 
 
 class Content:
     def __init__(self, seed: int, flow: int, message_bytes: int) -> None:
         self.words = message_bytes // WORD
-        self.sequence = _sequence(seed, self.words)
+        self.sequence, self.bytes = _sequence(seed, self.words)
         self.first = flow * _FLOWS_APART
 
+    def place(self, number: int) -> int:
+        return 2 * ((self.first + number * _APART) % _PLACES)
+
     def message(self, number: int) -> Words:
-        at = 2 * ((self.first + number * _APART) % _PLACES)
+        at = self.place(number)
         return self.sequence[at : at + self.words]
 
     def wrong(self, number: int, data: Words) -> int:
@@ -172,6 +176,28 @@ class Content:
         if np.array_equal(data, expected):
             return 0
         return int(np.count_nonzero(data.view(np.uint8) != expected.view(np.uint8)))
+
+
+class Slots(Foreign):
+    """The arena of a simulated host's flows. What comes is compared at once and not kept: the messages in flight between hundreds of hosts
+    would fill the memory."""
+
+    def __init__(self) -> None:
+        super().__init__(ARENA)
+        self.job: Flows | None = None
+        self.early: list[tuple[int, bytes]] = []  # what peers sent that had begun
+
+    def begin(self, job: Flows) -> None:
+        self.job = job
+        early, self.early = self.early, []
+        for at, data in early:
+            job.arrived(at, memoryview(data))
+
+    def write(self, at: int, data: memoryview) -> None:
+        if self.job is None or self.job.finished:
+            self.early.append((at, bytes(data)))
+        else:
+            self.job.arrived(at, data)
 
 
 class Sender:
@@ -182,7 +208,9 @@ class Sender:
         self.content = Content(job.seed, number, job.message_bytes)
         self.flying = [False] * job.outstanding  # whether a write of this place in turn is not acknowledged yet
         self.in_slot = [_NOT_DATA] * job.slots  # number of the message that fills it, until the receiver's verdict
-        self.verdicts = np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
+        self.verdicts: Words = (
+            np.zeros(job.slots, np.uint32) if job.group.slots else np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
+        )
         self.posted_ps: dict[int, int] = {}  # of messages in flight
         self.posted = 0
         self.checked = 0
@@ -248,6 +276,9 @@ class Sender:
         record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ps": posted, "end_ps": now}
         self.job.logged.append((now, "message", record))
 
+    def arrived(self, at: int, data: memoryview) -> None:
+        self.verdicts.data.cast("B")[at : at + len(data)] = data
+
     def on_immediate(self, imm: int) -> bool:
         """Returns False for a verdict that is not awaited."""
         number = imm & _NUMBER
@@ -270,7 +301,11 @@ class Receiver:
         self.job, self.number, self.flow, self.bundle, self.verdicts_at = job, number, flow, bundle, verdicts
         self.content = Content(job.seed, number, job.message_bytes)
         words = job.message_bytes // WORD
-        self.slots = [np.frombuffer(job.group.arena, np.uint32, words, slots + k * job.message_bytes) for k in range(job.slots)]
+        self.slots: list[Words] = []
+        if not job.group.slots:
+            self.slots = [np.frombuffer(job.group.arena, np.uint32, words, slots + k * job.message_bytes) for k in range(job.slots)]
+        # Otherwise by slot, of what came for it: bytes, the sum of end^2 - begin^2 (size^2 once each byte came once), and bad bytes.
+        self.came, self.squares, self.bad = [0] * job.slots, [0] * job.slots, [0] * job.slots
         self.verdicts = np.zeros(job.slots, np.uint32)
         self.views = self.verdicts.data.cast("B")
         self.received = 0
@@ -283,6 +318,24 @@ class Receiver:
     def complete(self) -> bool:
         return self.received == self.total and self.open_writes == 0
 
+    def arrived(self, at: int, data: memoryview) -> None:
+        slot, begin = divmod(at, self.job.message_bytes)
+        end = begin + len(data)
+        self.came[slot] += end - begin
+        self.squares[slot] += end * end - begin * begin
+        expected = WORD * self.content.place(self.awaited[slot]) + begin
+        seen, right = bytes(data), self.content.bytes[expected : expected + len(data)]
+        if seen != right:
+            self.bad[slot] += sum(a != b for a, b in zip(seen, right, strict=True))
+
+    def _wrong(self, number: int, slot: int) -> int:
+        """Count the bytes of a message that are not as they were sent."""
+        if not self.job.group.slots:
+            return self.content.wrong(number, self.slots[slot])
+        size, came, squares, bad = self.job.message_bytes, self.came[slot], self.squares[slot], self.bad[slot]
+        self.came[slot] = self.squares[slot] = self.bad[slot] = 0
+        return bad if (came, squares) == (size, size * size) else min(size, max(1, bad + abs(size - came)))
+
     def on_immediate(self, imm: int) -> bool:
         """Returns False for what the sender may not send."""
         number = imm & _NUMBER
@@ -293,8 +346,8 @@ class Receiver:
         slot = number % self.job.slots
         if imm != number or self.awaited[slot] != number or 0 <= self.total <= number:
             return False
+        wrong = self._wrong(number, slot)
         self.awaited[slot] += self.job.slots
-        wrong = self.content.wrong(number, self.slots[slot])
         self.wrong += wrong
         self.received += 1
         self.verdicts[slot] = wrong  # the one before has arrived: the sender would not have used the slot again
@@ -325,11 +378,13 @@ class Flows:
         self.senders: list[Sender] = []
         self.receivers: list[Receiver] = []
         self.ends: dict[Bundle, Sender | Receiver] = {}
+        self.offsets: list[int] = []  # of their places in the arena, ascending
         own = flows_at(flows, rank)
         check_room(own, rank, message_bytes, self.slots)
         for flow, bundle in zip(own, group.bundles, strict=True):
             peer_offset = place(flow.received, flow.sent, message_bytes, self.slots)
             own_offset = place(len(self.receivers), len(self.senders), message_bytes, self.slots)
+            self.offsets.append(own_offset)
             if flow.src == rank:
                 self.senders.append(Sender(self, flow.number, flow, bundle, peer_offset, own_offset))
                 self.ends[bundle] = self.senders[-1]
@@ -344,10 +399,17 @@ class Flows:
         self.failure: Note | None = None
         self.news = True  # something completed since the last look
         self.due = NEVER  # when a flow begins or stops next
+        if isinstance(group.slots, Slots):
+            group.slots.begin(self)
 
     def begin(self) -> None:
         self.warm = True  # what start-up cost the host is not the run's
         self.idle()
+
+    def arrived(self, at: int, data: memoryview) -> None:
+        """Take what came for ``at`` in the arena (:class:`Slots`)."""
+        k = bisect_right(self.offsets, at) - 1
+        self.ends[self.group.bundles[k]].arrived(at - self.offsets[k], data)
 
     def completed(self, completions: list[Completion]) -> None:
         self.failure = self.failure or self.group.failure(completions)

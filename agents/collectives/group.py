@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypedDict
 
-from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Note, Region, Remote, check_target
+from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Foreign, Note, Region, Remote, check_target
 
 ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
@@ -68,11 +68,11 @@ class Bundle:
 
 class Group:
     """``ranks``: host number by rank. Both ends share the order of ``wanted`` per pair. ``clock`` gives ps. ``memory``: more memory that
-    peers may write into (channel.py)."""
+    peers may write into (channel.py). ``slots``: an arena of flows that keeps nothing (flows.py)."""
 
     def __init__(
         self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int,
-        clock: Callable[[], int] = time.monotonic_ns, memory: Region | None = None,
+        clock: Callable[[], int] = time.monotonic_ns, memory: Region | None = None, slots: Foreign | None = None,
     ) -> None:  # fmt: skip
         n = len(ranks)
         if n < 2 or len(set(ranks)) != n or not 0 <= rank < n or ranks[rank] != device.host:
@@ -87,8 +87,9 @@ class Group:
         self.qps = qps
         self.wanted = list(wanted)
         self.connected = False
-        self.arena = memoryview(mmap.mmap(-1, ARENA, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-        self.region: Region = device.register(self.arena)
+        self.slots = slots
+        self.arena = memoryview(b"" if slots else mmap.mmap(-1, ARENA, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self.region: Region = device.register(slots or self.arena)
         self.bundles: list[Bundle] = []
         self.bundle_of: dict[int, Bundle] = {}
         extra: Remote = {"memory": list(memory)} if memory is not None else {}
@@ -101,8 +102,9 @@ class Group:
                 self.bundle_of[q["qpn"]] = bundle
             self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region), **extra} for q in own_qps)
 
-    def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
-        return (self.ranks, self.rank, self.wanted, self.qps) == (tuple(ranks), rank, list(wanted), qps)
+    def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int, slots: bool = False) -> bool:
+        own = (self.ranks, self.rank, self.wanted, self.qps, self.slots is not None)
+        return own == (tuple(ranks), rank, list(wanted), qps, slots)
 
     def connect(self, remotes: dict[str, list[Remote]]) -> None:
         # All regions are read before the first queue pair is connected, because connecting is final.

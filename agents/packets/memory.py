@@ -95,13 +95,14 @@ class Memory(Domain):
         assert region is not None
         at = va - region.base
         memory = region.memory
+        part = source if start == 0 and length == len(source) else memoryview(source)[start : start + length]
         if isinstance(memory, Foreign):
             try:
-                memory.write(at, memoryview(source)[start : start + length])
+                memory.write(at, memoryview(part))
             except OSError:
                 return False
         else:
-            memory[at : at + length] = source[start : start + length]
+            memory[at : at + length] = part
         return True
 
 

@@ -12,7 +12,7 @@ import msgspec
 from mypy_extensions import mypyc_attr
 
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, FlowTable, bundles_for, parse
+from agents.collectives.flows import Flow, Flows, FlowTable, Slots, bundles_for, parse
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError, SetUp
 from agents.collectives.registry import FLOWS, find
 from agents.process.calls import MOST_TOLD, Calls
@@ -76,6 +76,10 @@ class Agent:
         """Returns the memory and its descriptor, -1 in this process."""
         return mmap.mmap(-1, size), -1  # which commits only what is touched
 
+    def flow_slots(self) -> Slots | None:
+        """Return an arena for flows that keeps nothing, or None: a real network's packets have to be somewhere."""
+        return None
+
     def notify_program(self, owner: Any, note: Note) -> None:
         self.notify(note)
 
@@ -135,19 +139,21 @@ class Agent:
         if self.job is not None:
             raise CollectiveError("a collective is running")
         self.slices = slices
+        slots: Slots | None = None
         if collective == FLOWS:
             self.flows = parse(flows, len(ranks))
             needed = bundles_for(self.flows, rank)
+            slots = self.flow_slots()
         else:
             needed = find(collective).wanted(len(ranks), rank)
         self._end_flow_log()
         self.accounted = dict(self.engine.placed())  # bytes from now on belong to the next flows, even before these are started here
         before = self.groups[-1] if self.groups else None
         self.groups = [g for g in self.groups if g.connected]
-        group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps)), None)
+        group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps, slots is not None)), None)
         standing = group is not None
         if group is None:
-            group = Group(self.device, ranks, rank, needed, qps, self.clock)
+            group = Group(self.device, ranks, rank, needed, qps, self.clock, slots=slots)
         else:
             self.groups.remove(group)
         self.groups.append(group)

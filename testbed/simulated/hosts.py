@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
+from agents.collectives.flows import Slots
 from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
 from agents.process.control import AgentError, Message, result
@@ -71,6 +72,11 @@ class Steered(Station):
         raise NotImplementedError
 
 
+class _Agent(Agent):
+    def flow_slots(self) -> Slots:
+        return Slots()
+
+
 class SimulatedHost(Steered):
     """Runs until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
@@ -84,7 +90,7 @@ class SimulatedHost(Steered):
         engine.spare_sums()
         self.nic = Nic(fabric, number, engine, self.ports, network.now)
         self.file = open(log, "wb", buffering=1 << 13)
-        self.agent = Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
+        self.agent = _Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
         self.paused = False
         self._waiting: list[tuple[int, bytes]] = []  # what came meanwhile
         self._due = NEVER  # when it has to run again,

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, bundles_for, parse
+from agents.collectives.flows import Flow, Flows, Slots, bundles_for, parse
 from agents.collectives.group import Group, Wanted
 from agents.collectives.registry import find
 from agents.mrc.endpoint import Endpoint
-from agents.transport import OK, RECEIVE, WRITE, Completion, Region
+from agents.transport import OK, RECEIVE, WRITE, Completion, Foreign, Region
 from tests.agents.virtual import VirtualNetwork
 from topologies.clos import Fabric
 from topologies.units import MS
@@ -31,12 +31,12 @@ class LooseVerbs:
     def __init__(self, world: LooseWorld, host: int) -> None:
         self.world = world
         self.host = host
-        self.memory: memoryview | None = None
+        self.memory: memoryview | Foreign | None = None
         self.made: list[Completion] = []
         self.receives: dict[int, int] = {}
 
     def register(self, memory: Any) -> Region:
-        self.memory = memoryview(memory)
+        self.memory = memory if isinstance(memory, Foreign) else memoryview(memory)
         return Region(VA, 1, len(self.memory))
 
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
@@ -55,7 +55,8 @@ class LooseVerbs:
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
         assert self.memory is not None
         # A user's own memory must stay as it is until the completion; in the arena peers may write as soon as all has arrived.
-        was = None if memory.obj is self.memory.obj else (memory, bytes(memory))
+        own = isinstance(self.memory, memoryview) and memory.obj is self.memory.obj
+        was = None if own else (memory, bytes(memory))
         self.world.queues[qpn].append([wr_id, memory, va - VA, imm, False, was])
 
 
@@ -85,8 +86,11 @@ class LooseWorld:
         _, source, offset, _, placed, _ = write
         if not placed:
             there = self.verbs[self.owner[self.far[qpn]]].memory
-            assert there is not None
-            there[offset : offset + len(source)] = source
+            if isinstance(there, Foreign):
+                there.write(offset, source)
+            else:
+                assert there is not None
+                there[offset : offset + len(source)] = source
             write[4] = True
 
     def turn(self) -> bool:
@@ -169,11 +173,11 @@ World = LooseWorld | EngineWorld
 class Ranks:
     """Connected groups on hosts ``0 .. n-1``, driven as agents.process.host does it."""
 
-    def __init__(self, world: World, n: int, needed: Callable[[int], Sequence[Wanted]], qps: int = 1) -> None:
+    def __init__(self, world: World, n: int, needed: Callable[[int], Sequence[Wanted]], qps: int = 1, slots: bool = False) -> None:
         self.world = world
         self.n = n
         hosts = list(range(n))
-        self.groups = [Group(world.verbs[r], hosts, r, needed(r), qps, world.clock) for r in hosts]
+        self.groups = [Group(world.verbs[r], hosts, r, needed(r), qps, world.clock, slots=Slots() if slots else None) for r in hosts]
         for r, group in enumerate(self.groups):
             group.connect({peer: self.groups[int(peer)].local[str(r)] for peer in group.local})
         self.jobs: list[Job | None] = [None] * n
@@ -231,11 +235,12 @@ def collective(
 
 
 def flows(
-    world: World, n: int, tables: list[dict[str, Any]], size: int, outstanding: int = 4, qps: int = 1, seed: int = 5, at: int | None = None
-) -> Ranks:
+    world: World, n: int, tables: list[dict[str, Any]], size: int, outstanding: int = 4, qps: int = 1, seed: int = 5,
+    at: int | None = None, slots: bool = False,
+) -> Ranks:  # fmt: skip
     """All ranks started."""
     listed: list[Flow] = parse(tables, n)
-    ranks = Ranks(world, n, lambda r: bundles_for(listed, r), qps)
+    ranks = Ranks(world, n, lambda r: bundles_for(listed, r), qps, slots)
     for r in range(n):
         ranks.start(r, Flows(ranks.groups[r], listed, size, outstanding, seed, at))
     return ranks

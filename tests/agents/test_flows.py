@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, flows_at, parse, peak, place
+from agents.collectives.flows import Content, Flow, Flows, Receiver, Slots, bundles_for, flows_at, parse, peak, place
 from agents.collectives.group import ARENA, CollectiveError, Group
 from agents.process.flow_log import MOST_PATHS, FlowLog, PathLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion, Reports
@@ -40,10 +40,11 @@ def ends(ranks: Ranks) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize("tables", [INCAST, CROSSED], ids=["incast", "crossed"])
 @pytest.mark.parametrize("outstanding", [1, 2, 4])
 @pytest.mark.parametrize("qps", [1, 3])
-def test_all_arrive_right_in_whatever_order_things_come(tables: list[dict[str, Any]], outstanding: int, qps: int) -> None:
+@pytest.mark.parametrize("slots", [False, True], ids=["memory", "slots"])
+def test_all_arrive_right_in_whatever_order_things_come(tables: list[dict[str, Any]], outstanding: int, qps: int, slots: bool) -> None:
     for seed in range(6):
         world = LooseWorld(4, seed, sloth=1 + 30 * (seed % 2))
-        ranks = flows(world, 4, tables, 64, outstanding, qps)
+        ranks = flows(world, 4, tables, 64, outstanding, qps, slots=slots)
         jobs = list(ranks.jobs)
         assert world.run(ranks.look), f"seed {seed}: no end"
         noted = ends(ranks)
@@ -101,6 +102,44 @@ def test_a_wrong_byte_is_counted_and_both_ends_hear_of_it() -> None:
         assert ends(ranks)[0]["wrong"] == 80
         assert job.done() == {"event": "done", "rank": 0, "wrong": 80}
         assert not any(ranks.waiting), "nothing is left over"
+
+
+def one_flow() -> tuple[Slots, Receiver, bytes]:
+    """The receiver of a flow whose peer does nothing, and its first message."""
+    ranks = flows(LooseWorld(2, 1), 2, [{"name": "a", "src": 1, "dst": 0, "messages": 1}], 64, slots=True)
+    slots, job = ranks.groups[0].slots, ranks.jobs[0]
+    assert isinstance(slots, Slots) and isinstance(job, Flows)
+    return slots, job.receivers[0], job.receivers[0].content.message(0).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("parts", "wrong"),
+    [
+        ([(0, 32), (32, 64)], 0), ([(48, 64), (0, 16), (16, 48)], 0), ([(0, 32)], 32), ([(0, 32), (0, 32)], 1), ([], 64),
+        ([(0, 64), (0, 64)], 64), ([(0, 32), (33, 64)], 1),
+    ],
+)  # fmt: skip
+def test_slots_that_keep_nothing_count_what_is_missing_or_came_twice(parts: list[tuple[int, int]], wrong: int) -> None:
+    slots, receiver, message = one_flow()
+    for begin, end in parts:
+        slots.write(begin, memoryview(message[begin:end]))
+    assert receiver.on_immediate(0) and receiver.wrong == wrong
+
+
+def test_slots_that_keep_nothing_count_bytes_in_a_wrong_place() -> None:
+    slots, receiver, message = one_flow()
+    slots.write(0, memoryview(message[32:]))
+    slots.write(32, memoryview(message[32:60] + b"\0" * 4))
+    assert receiver.on_immediate(0) and 20 < receiver.wrong <= 36
+
+
+def test_what_comes_before_a_flow_begins_is_compared_then() -> None:
+    """A peer may have begun earlier."""
+    early, receiver, message = Slots(), one_flow()[1], one_flow()[2]
+    early.write(0, memoryview(message))
+    assert receiver.came[0] == 0
+    early.begin(receiver.job)
+    assert receiver.on_immediate(0) and receiver.wrong == 0
 
 
 def test_messages_differ_in_every_word() -> None:
