@@ -278,7 +278,6 @@ class FrameIO(Reports):
         self.tx_frame = b""
         self.tx_payload: memoryview | None = None
         self.tx_trailer = b""
-        self.tx_summed = True
         self.tx_high = False
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
@@ -286,9 +285,10 @@ class FrameIO(Reports):
         bytes. Never raises on hostile input: it counts and drops."""
         raise NotImplementedError
 
-    def spare_sums(self) -> None:
-        """Leave a gap for the checksum in frames from now on (``tx_summed`` False), for a network that computes it where somebody wants the
-        bytes. A transport need not."""
+    def spare_sums(self) -> bool:
+        """Leave a gap for the checksum in frames from now on, for a network that computes it where somebody wants the bytes. False: this
+        transport does not."""
+        return False
 
     def receive_intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> None:
         """Take a frame with such a gap, of ``length`` bytes, that nothing on its way has changed: what precedes the payload as it was sent,

@@ -25,6 +25,9 @@ from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE
 from topologies.addressing import inner_address
 from topologies.clos import Fabric
 
+_NET_HIGH: Final[i64] = int.from_bytes(inner_address(0)[:8], "big", signed=True)
+_NET_LOW: Final[i64] = int.from_bytes(inner_address(0)[8:14], "big")
+"""What all inner addresses have in common."""
 _LONGEST: Final = wire.AFTER_BTH + max(wire.EXT_LENGTH.values())
 _SHORTEST: Final = wire.AFTER_BTH + 4 + headers.ICRC
 _STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
@@ -48,9 +51,6 @@ class Arrivals:
         self.packet = WritePacket()
         self.icrc = headers.IcrcCheck()
         self.shift = config.ts_shift
-        a = inner_address(host)
-        self.net_high: i64 = int.from_bytes(a[:8], "big", signed=True)
-        self.net_low: i64 = int.from_bytes(a[8:14], "big")
         self.rx_packets = 0
         self.bad_length = 0
         self.foreign = 0
@@ -110,8 +110,8 @@ class Arrivals:
         src, dst = u16(head, 76), u16(head, 92)
         if (
             u16(head, 96) != self.udp_port or dst != self.me + 1 or not 0 < src <= self.hosts
-            or read_i64_be(head, 62) != self.net_high or u32(head, 70) << 16 | u16(head, 74) != self.net_low
-            or read_i64_be(head, 78) != self.net_high or u32(head, 86) << 16 | u16(head, 90) != self.net_low
+            or read_i64_be(head, 62) != _NET_HIGH or u32(head, 70) << 16 | u16(head, 74) != _NET_LOW
+            or read_i64_be(head, 78) != _NET_HIGH or u32(head, 86) << 16 | u16(head, 90) != _NET_LOW
         ):  # fmt: skip
             self.foreign += 1
             return None

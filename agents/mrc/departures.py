@@ -165,7 +165,7 @@ class Departures:
         p = self.packet
         p.op, p.psn, p.rtx, p.asks, p.ev, p.imm = op, packet.psn, again, not qp.requester.has_data(), ev, imm
         p.rqmsn, p.msn, p.va, p.rkey, p.dmalen = m.rqmsn, m.msn, m.va + at, m.rkey, m.length
-        self.framer.write(now, qp.route, qp.remote_qpn, p, payload, packet.path)
+        self.framer.write(now, qp.route, qp.remote_qpn, p, payload)
         self.payload = payload if end > at else None
         if not again:
             self.payload_tx[ev >> 16] += end - at

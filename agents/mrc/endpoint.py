@@ -76,6 +76,31 @@ class _Gone:
         self.account = Account(planes)
 
 
+class _Deals:
+    """Of planes, by purpose."""
+
+    def __init__(self, fabric: Fabric, host: int, seed: int) -> None:
+        self.data, self.few, self.control = (
+            Deal(fabric.planes, Random(f"{purpose}/{seed}/{host}")) for purpose in ("data", "few", "control")
+        )
+
+
+class _Changes:
+    """What changed since deadlines were last computed, so that a turn costs no look at every queue pair."""
+
+    def __init__(self) -> None:
+        self.qp: QueuePair | None = None
+        self.all = True
+        self.soonest: i64 = NEVER  # of all queue pairs' deadlines
+        self.news = False  # something may have completed
+
+    def touch(self, qp: QueuePair) -> None:
+        if self.qp is None:
+            self.qp = qp
+        elif self.qp is not qp:
+            self.all = True
+
+
 class Endpoint(Engine):
     """Raises ValueError on unknown or impossible ``options``."""
 
@@ -96,9 +121,7 @@ class Endpoint(Engine):
         self.quiesced = False
         self.order: list[QueuePair] = []
         self.senders: list[QueuePair] = []  # whose data may go, in the order of their turns; nobody's at rest
-        self.first_planes, self.few_planes, self.control_planes = (
-            Deal(fabric.planes, Random(f"{purpose}/{seed}/{host}")) for purpose in ("data", "few", "control")
-        )
+        self.deals = _Deals(fabric, host, seed)
         self.wishes = Wishes(fabric, host, seed)
         self.first_evs = Random(f"evs/{seed}/{host}")
         self.advice = Advice(self.config)
@@ -107,20 +130,10 @@ class Endpoint(Engine):
         self.out = Departures(self.config, fabric.planes, self.neighbours)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
         self.gone = _Gone(fabric.planes)
-        # What changed since deadlines were last computed, so that a turn costs no look at every queue pair.
-        self.touched: QueuePair | None = None
-        self.all_touched = True
-        self.soonest: i64 = NEVER  # of all queue pairs' deadlines
-        self.news = False  # something may have completed
-
-    def _touch(self, qp: QueuePair) -> None:
-        if self.touched is None:
-            self.touched = qp
-        elif self.touched is not qp:
-            self.all_touched = True
+        self.changes = _Changes()
 
     def _touch_all(self) -> None:
-        self.all_touched = self.news = True
+        self.changes.all = self.changes.news = True
         self.out.quiet = False
 
     # --- verbs -----------------------------------------------------------------------------------------------
@@ -150,11 +163,11 @@ class Endpoint(Engine):
         values = list(path_evs(self.fabric, self.host, peer))
         every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
         local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
-        first = self.few_planes.next() if config.active_evs < self.fabric.planes else 0
+        first = self.deals.few.next() if config.active_evs < self.fabric.planes else 0
         paths = PathSet(config, peer, every, self.rng, self.log, qpn, in_order=evs > 0, first=first)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
         path_rtt = self.fabric.rtt_ps(self.host, peer)
-        requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.first_planes)
+        requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.deals.data)
         requester.rtt.path_rtt = path_rtt
         requester.rtt.data_ps = self.fabric.data_ps(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(config, qpn, memory, self.rng, self.advice)
@@ -178,7 +191,7 @@ class Endpoint(Engine):
         every = qp.requester.paths.all
         # Drawn: if it were the first of each plane, control packets of all hosts would begin on the same uplinks [ours].
         first = [self.first_evs.choice([path.ev for path in every if path.plane == p]) for p in range(self.fabric.planes)]
-        qp.responder.start(remote["psn"], first, self.control_planes.next())
+        qp.responder.start(remote["psn"], first, self.deals.control.next())
         peer = self.neighbours.peers[qp.peer]
         qp.requester.start(now, qp.first_psn, remote["mpr"], self.wishes.plane(qp.peer, peer.qps.index(qp)))
         self._ports_changed(now, peer)  # the known state of ports and paths applies to it, too
@@ -209,7 +222,7 @@ class Endpoint(Engine):
         self.gone.account.add(r)
         self.order.remove(qp)
         self.out.forget(self.senders, qp)
-        self.touched = None
+        self.changes.qp = None
         self._touch_all()
         self.tx_payload = None
         self.advice.forget(qp.responder.inflow)
@@ -227,7 +240,7 @@ class Endpoint(Engine):
         qp = self._qp(qpn)
         if qp.state == ERROR:
             self.finished.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
-            self.news = True
+            self.changes.news = True
         else:
             qp.responder.recv_queue.append(wr_id)
 
@@ -240,10 +253,10 @@ class Endpoint(Engine):
             self.out.last_in_turn(self.senders, qp)
         qp.requester.post(wr_id, memory, va, rkey, imm)
         self.out.quiet = False
-        self._touch(qp)
+        self.changes.touch(qp)
 
     def completed(self) -> bool:
-        if not self.news:
+        if not self.changes.news:
             return False
         for qp in self.order:  # by hand: a generator costs more than all of this
             if qp.responder.completions or qp.requester.queue.completions:
@@ -251,9 +264,9 @@ class Endpoint(Engine):
         return len(self.finished) > 0
 
     def completions(self) -> list[Completion]:
-        if not self.news:
+        if not self.changes.news:
             return []
-        self.news = False
+        self.changes.news = False
         completions = self.finished
         self.finished = []
         for qp in self.order:
@@ -268,8 +281,9 @@ class Endpoint(Engine):
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         self._received(now, self.arrivals.frame(now, port, buffer, start, length))
 
-    def spare_sums(self) -> None:
-        self.tx_summed = self.out.framer.sums = False
+    def spare_sums(self) -> bool:
+        self.out.framer.sums = False
+        return True
 
     def receive_intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> None:
         self._received(now, self.arrivals.intact(now, port, head, word, payload, length))
@@ -281,9 +295,9 @@ class Endpoint(Engine):
         met = self.arrivals.met
         if met is not None:
             self.arrivals.met = None
-            self._touch(met)
+            self.changes.touch(met)
             if met.responder.completions or met.requester.queue.completions:
-                self.news = True
+                self.changes.news = True
             if met.to_probe or met.requester.has_data():
                 self.out.quiet = False
         if qp is not None:
@@ -304,7 +318,7 @@ class Endpoint(Engine):
             self.tx_trailer = out.framer.trailer
             self.tx_high = out.high
             if out.left is not None:
-                self._touch(out.left)
+                self.changes.touch(out.left)
             qp = out.failed
             if qp is not None:
                 out.failed = None
@@ -319,13 +333,13 @@ class Endpoint(Engine):
     def timer(self, now: int) -> None:
         if self.neighbours.next_at <= now and not self.quiesced:
             self.neighbours.timer(now)
-        if self.all_touched or self.soonest <= now:
+        if self.changes.all or self.changes.soonest <= now:
             self._touch_all()
             for qp in self.order:
                 self._timer(now, qp)
-        elif self.touched is not None:
-            self._timer(now, self.touched)
-            if self.touched.to_probe:
+        elif self.changes.qp is not None:
+            self._timer(now, self.changes.qp)
+            if self.changes.qp.to_probe:
                 self.out.quiet = False
 
     def _timer(self, now: int, qp: QueuePair) -> None:
@@ -385,20 +399,20 @@ class Endpoint(Engine):
     def deadline(self) -> int:
         if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
-        if self.all_touched:
+        if self.changes.all:
             for qp in self.order:
                 qp.due = qp.deadline()
-        elif self.touched is not None:
-            self.touched.due = self.touched.deadline()
-        if self.all_touched or self.touched is not None:
+        elif self.changes.qp is not None:
+            self.changes.qp.due = self.changes.qp.deadline()
+        if self.changes.all or self.changes.qp is not None:
             soonest: i64 = NEVER
             for qp in self.order:
                 if qp.due < soonest:
                     soonest = qp.due
-            self.soonest = soonest
-            self.touched = None
-            self.all_touched = False
-        return min(min(self.out.wait, self.neighbours.next_at), self.soonest)
+            self.changes.soonest = soonest
+            self.changes.qp = None
+            self.changes.all = False
+        return min(min(self.out.wait, self.neighbours.next_at), self.changes.soonest)
 
     def quiesce(self) -> None:
         self.quiesced = True

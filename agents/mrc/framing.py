@@ -13,7 +13,6 @@ from mypy_extensions import i64, u8
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.packet import WritePacket
-from agents.mrc.paths.path import Path
 from agents.packets import dscp, headers
 from agents.packets.headers import crc32, put16, put32
 from topologies.addressing import inner_address, path_address
@@ -27,12 +26,8 @@ _MASKED: Final = headers.HEAD + 4  # the byte of a BTH that the iCRC takes as on
 
 
 class Head:
-    """``kind``: class and length; ``era``: of its route."""
-
-    def __init__(self, data: bytes, kind: i64, era: i64) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.kind = kind
-        self.era = era
         self.crc: i64 = headers.icrc_of_head(data)
 
 
@@ -42,19 +37,11 @@ class Route:
         self.host = host
         self.peer = peer
         self.heads: dict[int, Head] = {}
-        self.era: i64 = 0
         self.dead_links: frozenset[str] = frozenset()
 
     def reroute(self, dead_links: frozenset[str]) -> None:
         self.dead_links = dead_links
         self.heads.clear()
-        self.era += 1
-
-    def head_of(self, path: Path, klass: i64, after_udp: i64) -> Head:
-        head = path.head
-        if head is None or head.kind != klass << 14 | after_udp or head.era != self.era:
-            head = path.head = self.head(path.ev, klass, after_udp)
-        return head
 
     def head(self, ev: i64, klass: i64, after_udp: i64) -> Head:
         key: int = ev << 20 | klass << 14 | after_udp
@@ -70,9 +57,7 @@ class Route:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
         outer = path_address(self.fabric, self.host, self.peer, ev, self.dead_links)
-        return Head(
-            headers.head((me, outer), (me, you), ev, klass, ecn, after_udp, self.fabric.udp_port), klass << 14 | after_udp, self.era
-        )
+        return Head(headers.head((me, outer), (me, you), ev, klass, ecn, after_udp, self.fabric.udp_port))
 
 
 class Framer:
@@ -109,13 +94,12 @@ class Framer:
         self._out[_MASKED] = u8(0)
         return crc
 
-    def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview, path: Path | None = None) -> None:
+    def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
         n: i64 = len(payload)
         pad = -n & 3
         ext: i64 = 40 if p.imm >= 0 else 36
         klass: i64 = self.again_class if p.rtx else self.data_class
-        after: i64 = ext + n + pad + headers.ICRC
-        head = route.head(p.ev, klass, after) if path is None else route.head_of(path, klass, after)
+        head = route.head(p.ev, klass, ext + n + pad + headers.ICRC)
         word = wire.F_TS | p.psn & headers.PSN_MASK
         if p.rtx:
             word |= wire.F_RTX

@@ -87,6 +87,15 @@ class Spec:
         return f"{self.transport.name}-{self.transport.fabric.name}-{self.placement}-s{self.seed}{suffix(self.settings)}"
 
 
+@dataclass
+class _Due:
+    """When something is due, ps."""
+
+    sample: int
+    check: int = 0
+    rest: int = LONG_AGO  # anything but a sample, without faults; LONG_AGO: to be looked at
+
+
 class OneRun:
     def __init__(self, cluster: World, spec: Spec, directory: Path, progress: Callable[[float, str], None]) -> None:
         """``progress(share, trouble)``: how much is done, and what stops the run, or ""."""
@@ -120,10 +129,8 @@ class OneRun:
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
         self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
-        self.sample_at = 0 if self.queues else NEVER
+        self.due = _Due(0 if self.queues else NEVER)
         self.port_log = PortLog(cluster, directory / "ports.jsonl")
-        self.check_at = 0
-        self.rest_due = LONG_AGO  # when something but a sample is due, without faults; LONG_AGO: to be looked at
         self.created_ps = self.clock.now()
         # A simulation may take any time: the machine need not be watched.
         interval = self.fabric.base_rtt_ps // LOOKS_PER_RTT
@@ -334,40 +341,40 @@ class OneRun:
     def tick(self) -> int:
         """Return the time until something is due again."""
         now = self.clock.now()
-        if now < self.rest_due and now < self.port_log.due_ps:  # as a rule, with queues sampled eight times per RTT
+        if now < self.due.rest and now < self.port_log.due_ps:  # as a rule, with queues sampled eight times per RTT
             self.sample(now)
-            return self._wait(now, self.rest_due)
+            return self._wait(now, self.due.rest)
         self.apply(now)
-        if now >= self.check_at:
+        if now >= self.due.check:
             self.cluster.check()
             self.check_controller(now)
             self.show_progress(now)
             self.show_trouble()
-            self.check_at = now + self.clock.patience(CHECK_EVERY_S)
+            self.due.check = now + self.clock.patience(CHECK_EVERY_S)
         self.sample(now)
         self.port_log.tick(now)
         self.mapping.tick(now)
         self.background.tick(now)
-        due = [self.timeline.next_ps(), self.check_at, self.background.next_check_ps]
+        due = [self.timeline.next_ps(), self.due.check, self.background.next_check_ps]
         if self.network is not None:
             due += self.network.due()
         if not self.timeline.entries:  # a fault may tell its own times
-            self.rest_due = min(due)
+            self.due.rest = min(due)
         return self._wait(now, min(due))
 
     def _wait(self, now: int, due: int) -> int:
-        soonest = max(min(due, self.sample_at), now + self.pause)
+        soonest = max(min(due, self.due.sample), now + self.pause)
         sample = max(self.port_log.due_ps, now + self.pause)
         if sample <= soonest - self.pause:  # else it waits: a sample must not make anything else late
             soonest = sample
         return soonest - now
 
     def sample(self, now: int) -> None:
-        if now < self.sample_at or self.queue_file is None:
+        if now < self.due.sample or self.queue_file is None:
             return
         for port in self.queues:
             self.queue_file.write(f'{{"t":{now},"port":"{port}","bytes":{self.cluster.backlog(port)}}}\n')
-        self.sample_at = now + max(self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT)
+        self.due.sample = now + max(self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT)
 
     def show_progress(self, now: int) -> None:
         ends = [flow.end_ps for flow in self.flows]
@@ -391,7 +398,7 @@ class OneRun:
             self.outcome, self.reason = outcome, reason
 
     def handle_note(self, rank: int, note: Note) -> None:
-        self.rest_due = LONG_AGO
+        self.due.rest = LONG_AGO
         kind = note.get("event")
         if kind == "step":
             step = int(note["step"])

@@ -40,12 +40,12 @@ class SimulatedPorts:
     def drops(self) -> int:
         return 0
 
-    def send(self, engine: FrameIO, now: int) -> None:
+    def send(self, engine: FrameIO, now: int, summed: bool) -> None:
         for _ in range(MOST):
             port = engine.transmit(now)
             if port < 0:
                 return
-            frame = Frame(engine.tx_frame, engine.tx_payload, engine.tx_trailer, engine.tx_summed)
+            frame = Frame(engine.tx_frame, engine.tx_payload, engine.tx_trailer, summed)
             engine.sent(now, port, self.network.put(self.host, port, frame))
         raise RuntimeError(f"h{self.host} sent {MOST} frames at one moment")
 
@@ -87,7 +87,7 @@ class SimulatedHost(Steered):
         self.network = network
         self.ports = SimulatedPorts(network, number)
         engine = make_engine(transport, fabric, number, options, seed)
-        engine.spare_sums()
+        self.sums = not engine.spare_sums()
         self.nic = Nic(fabric, number, engine, self.ports, network.now)
         self.file = open(log, "wb", buffering=1 << 13)
         self.agent = _Agent(fabric, number, self.nic, self.file.write, self._note, network.now)
@@ -139,11 +139,11 @@ class SimulatedHost(Steered):
         nic.wakeups += 1
         engine.timer(now)
         agent.advance()
-        self.ports.send(engine, now)
+        self.ports.send(engine, now, self.sums)
         due = engine.deadline()
         if mapper is not None:
             mapper.timer(now)
-            self.ports.send(mapper, now)
+            self.ports.send(mapper, now, True)
             due = min(due, mapper.deadline())
         if now >= agent.bin_end:
             agent.record(now)

@@ -86,6 +86,7 @@ class Network(Windows):
         self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
         """The map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
+        self._faulty = vec[i64]([0] * len(fabric.ports))  # which packet faults a port has: its first word there
         self.path_faults: dict[bytes, bytes] = {}
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
         """By port: gets the time and bytes of each frame that crossed the cable from it."""
@@ -209,7 +210,7 @@ class Network(Windows):
         klass: i64 = 1 if is_high(frame.klass()) else 0
         stats[ARRIVED_BYTES + klass] += frame.size
         stats[ARRIVED_PACKETS + klass] += 1
-        if far.faulty and self._faulted(far, frame):
+        if self._faulty[far.number] and self._faulted(far, frame):
             return
         if far.host >= 0:
             frame.landed = True
@@ -375,7 +376,7 @@ class Network(Windows):
     def set_fault_word(self, at: int, word: int) -> None:
         self.fault_words[at] = word
         if at % _WORDS == 0:
-            self.ports[at // _WORDS].faulty = word != 0
+            self._faulty[at // _WORDS] = word
 
     # --- what faults tell it ---------------------------------------------------------------------------------
 

@@ -110,7 +110,6 @@ class SimPort(Event):
         self.table: list[SimPort | None] = []  # and where it sends them: egress port by what is below the plane in the next uSID
         self.stats = vec[i64]([0] * len(layout.STATS_WORDS))
         self.flushed = [0] * len(layout.FLUSHED_WORDS)
-        self.faulty = False  # packet faults are on it
         self.closed = False  # the gate: the cable is down
         self.data = Fifo()
         self.high = Fifo()

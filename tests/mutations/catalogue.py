@@ -48,7 +48,10 @@ MUTATIONS = (
         ("new = bitmap & ~sent.arrived_bitmap(base)\n", "new = bitmap & ~sent.arrived_bitmap(base) & ~1\n"),
     ),
     _bug("bitmap base read one too high", "mrc/sender/requester.py", "requester", ("base = edge - 1 + offset", "base = edge + offset")),
-    _bug("bitmap base sent one too low", "mrc/departures.py", "sack_frames", (">> 7, base - cack,", ">> 7, base - cack - 1,")),
+    _bug(
+        "bitmap base sent one too low", "mrc/departures.py", "sack_frames",
+        ("<< 16 | base - cack & 0xFFFF", "<< 16 | base - cack - 1 & 0xFFFF"),
+    ),
     _bug("clear bits of an old SACK believed", "mrc/sender/requester.py", "requester", ("fresh = units >= 0", "fresh = True")),
     _bug(
         "RTT taken of any copy", "mrc/sender/requester.py", "requester",
@@ -124,7 +127,7 @@ MUTATIONS = (
         ("not packet.in_flight or not _is(packet, ev, ts, shift)", "not packet.in_flight or path.ev != ev"),
     ),
     # Windows and timers.
-    _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size or", "if i > self.size or")),
+    _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
     _bug(
         "peer's window one too large", "mrc/sender/sent_packets.py", "requester",
         ("self.limit = psn + min(mpr, self.size)", "self.limit = psn + min(mpr, self.size) + 1"),
@@ -137,7 +140,7 @@ MUTATIONS = (
         "lost bytes stay in flight", "mrc/sender/sent_packets.py", "requester trims",
         ("self._requeue(packet, LOST)\n", "self._requeue(packet, LOST)\n        self.in_flight += packet.size\n"),
     ),
-    _bug("RTO not doubled", "mrc/sender/timers.py", "requester", ("c.rto << min(n - c.linear + 1, 32))", "c.rto)")),
+    _bug("RTO not doubled", "mrc/sender/timers.py", "requester", ("self.rto_ps << min(n - c.linear + 1, 32))", "self.rto_ps)")),
     _bug("timer of doubts forgotten", "mrc/queue_pair.py", "trims failures", ("return min(at, r.doubts.at)", "return at")),
     # Memory and completions.
     _bug("end of a region unchecked", "packets/memory.py", "responder", (" and va + length <= region.end", "")),
@@ -165,7 +168,7 @@ MUTATIONS = (
     # What a stranger may do.
     _bug(
         "iCRC not checked", "mrc/arrivals.py", "hostile",
-        ("if not trimmed and not self.icrc.good(", "if length < 0 and not self.icrc.good("),
+        ("if not intact and not trimmed and not self.icrc.good(", "if length < 0 and not self.icrc.good("),
     ),
     _bug("another host's frame for the QP taken", "mrc/arrivals.py", "hostile", ("qp is None or qp.peer != src - 1 or", "qp is None or")),
     _bug(

@@ -99,9 +99,10 @@ class FakeAgent:
     ) -> dict[str, Any]:
         self.rank, self.peer = rank, ranks[(rank + 1) % len(ranks)]
         around = {(rank + 1) % len(ranks), (rank - 1) % len(ranks)}
-        assert (collective == "flows") == bool(flows)
-        if flows:
-            around = {f["src"] + f["dst"] - rank for f in flows if rank in (f["src"], f["dst"])}
+        assert collective == "flows" or not flows
+        self.own = flows or []
+        if collective == "flows":
+            around = {f["src"] + f["dst"] - rank for f in self.own}
             self.peer = ranks[min(around, default=self.peer)]
         made = {str(p): [{"qpn": 100 * rank + p, "from": rank, "for": p}] * qps for p in around}
         return {"qps": made, "connected": False}
@@ -128,10 +129,11 @@ class FakeAgent:
 
     def op_start(
         self, collective: str, message_bytes: int, seed: int, dtype: str = "", steps: int = 0, warmup: int = 0,
-        flows: list[dict[str, Any]] | None = None, outstanding: int = 0, at: int = 0,
+        outstanding: int = 0, at: int = 0,
     ) -> dict[str, Any]:  # fmt: skip
+        flows = collective == "flows"
         assert not flows or (at >= self.cluster.clock.now() and outstanding > 0)
-        self.play = self.flows(message_bytes, flows, at) if flows else self.ring(message_bytes, steps, warmup)
+        self.play = self.flows(message_bytes, at) if flows else self.ring(message_bytes, steps, warmup)
         self.due = self.cluster.clock.now()
         return {}
 
@@ -141,13 +143,14 @@ class FakeAgent:
         ev = self.op_paths()[0]["ev"]
         return any(ev in evs_over(self.cluster.fabric, self.host, self.peer, link) for link in self.cluster.down - self.dead)
 
-    def flows(self, message_bytes: int, flows: list[dict[str, Any]], at: int) -> Iterator[int]:
+    def flows(self, message_bytes: int, at: int) -> Iterator[int]:
         fabric = self.cluster.fabric
         bin_ps = max(2 * fabric.base_rtt_ps, 20 * BEAT)
         half = int(fabric.host_rate * fabric.payload_share / 2 * bin_ps / BYTE)
-        yield at + max(f["start_ps"] + (f["for_ps"] or 0) for f in flows)
+        yield at + max((f["start_ps"] + (f["for_ps"] or 0) for f in self.own), default=0)
         end = self.cluster.clock.now()
-        for number, flow in enumerate(flows):
+        for flow in self.own:
+            number = flow["number"]
             begin = at + flow["start_ps"]
             if flow["dst"] == self.rank and flow["for_ps"] is not None:
                 for t in range(begin, begin + flow["for_ps"], bin_ps):

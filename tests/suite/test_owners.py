@@ -19,19 +19,19 @@ FILES = {"testbed/results", "topologies"}
 EXCEPTIONS = {
     "agents/clustermapper/mapper.py:Mapper": 32,
     "agents/collectives/base.py:Collective": 40,
-    "agents/mrc/arrivals.py:Arrivals": 35,  # 21 are counters
+    "agents/mrc/arrivals.py:Arrivals": 34,  # 21 are counters
     "agents/mrc/config.py:Config": 34,  # options, a field each
     "agents/mrc/paths/path.py:Path": 31,
     "agents/mrc/paths/path_set.py:PathSet": 32,
     "agents/mrc/receiver/responder.py:Responder": 35,
     "agents/mrc/sender/requester.py:Requester": 34,
     "agents/roce/counters.py:Counters": 33,  # counters, a field each
-    "scenarios/run/one_run.py:OneRun": 36,
+    "scenarios/run/one_run.py:OneRun": 35,
     "testbed/simulated/port.py:SimPort": 38,
 }
 """Classes that have more, and how many today: in engines an attribute more is a look-up less for every packet. The list may only shrink:
 who takes attributes away lowers the number, and no class is added."""
-assert len(EXCEPTIONS) <= 11 and sum(EXCEPTIONS.values()) <= 384
+assert len(EXCEPTIONS) <= 11 and sum(EXCEPTIONS.values()) <= 382
 OWNERS = {
     "mrc/paths/path.py": ("Path",),
     "mrc/paths/path_set.py": ("PathSet",),

@@ -14,7 +14,6 @@ from agents.mrc.paths.ev_state import GOOD, next_state
 from agents.transport import LONG_AGO, NEVER
 
 if TYPE_CHECKING:
-    from agents.mrc.framing import Head
     from agents.mrc.sender.sent_packets import SentPacket
 
 MAX_PROOF: Final = 32
@@ -58,7 +57,6 @@ class Path:
         self.plane = plane
         self.state = GOOD
         self.in_use = False  # active, as opposed to backup
-        self.head: Head | None = None  # of the latest packet
         # Packets.
         self.flying = 0  # packets in flight
         self.outstanding = _NOBODY  # transmissions in order, stale ones included

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from agents.clock import WallClock
+from agents.transport import LONG_AGO
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.run.port_log import EVERY_S, PORTS, PortLog
 from testbed.simulated.cluster import SimulatedCluster
@@ -67,6 +68,6 @@ def test_a_sample_never_makes_what_is_due_late(before: float, tmp_path: Path) ->
     with SimulatedCluster(scenario.transports[0].fabric) as cluster:
         run = OneRun(cluster, Spec(scenario, scenario.transports[0], "interleaved", 1), tmp_path / "run", lambda share, trouble: None)
         run.tick()
-        run.check_at = run.clock.now() + 200 * run.pause  # which stands still
-        run.port_log.due_ps = run.check_at - round(before * run.pause)
+        run.due.check, run.due.rest = run.clock.now() + 200 * run.pause, LONG_AGO  # the clock stands still
+        run.port_log.due_ps = run.due.check - round(before * run.pause)
         assert run.tick() == 200 * run.pause - (round(before * run.pause) if before >= 1 else 0)
