@@ -53,7 +53,6 @@ def within_kind(order: i64) -> i64:
     return order & _KIND - 1
 
 
-@mypyc_attr(acyclic=True)  # but for subclasses that say nothing: nobody collects frames, which are freed when they arrive
 class Event:
     """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed from what its own port or host knows,
     never from when it was entered. So events of one time happen in the same order in one process and in several."""
@@ -89,7 +88,7 @@ class Alarm(Event):
         self.sleeper = sleeper
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
+@mypyc_attr(free_list_len=1)  # not acyclic: a long queue of those that is dropped corrupts memory (mypyc 2.4, CPython's trashcan)
 class Frame(Event):
     """``data``: all of it, or headers, if ``payload`` and ``tail`` (padding and checksum) stand apart. ``summed``: the checksum is there,
     and no gap of four bytes."""

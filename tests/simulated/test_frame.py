@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import struct
 from random import Random
@@ -134,3 +135,14 @@ def test_corruption_changes_one_byte_behind_the_outer_header(size: int) -> None:
         changed = made.corrupt(random)
         differ = [k for k, (a, b) in enumerate(zip(sent, made.contents(), strict=True)) if a != b]
         assert len(differ) == changed and all(k >= 94 for k in differ)
+
+
+def test_a_long_queue_is_dropped_and_its_neighbours_in_memory_stay() -> None:
+    """A flush may drop thousands, each of which holds the next one."""
+    fifo, kept = Fifo(), list[Frame]()
+    for _ in range(5_000):
+        fifo.append(Frame(frame(54)))
+        kept.append(Frame(frame(54)))
+    fifo.clear()
+    gc.collect()
+    assert all(one.ingress == -1 and one.next is None for one in kept)
