@@ -88,7 +88,7 @@ class Group:
         self.wanted = list(wanted)
         self.connected = False
         self.slots = slots
-        self.arena = memoryview(b"" if slots else mmap.mmap(-1, ARENA, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self.arena = memoryview(b"" if slots else mmap.mmap(-1, ARENA))  # shared: a fork would have to promise copies of private ones
         self.region: Region = device.register(slots or self.arena)
         self.bundles: list[Bundle] = []
         self.bundle_of: dict[int, Bundle] = {}

@@ -156,7 +156,7 @@ def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
             pids = [pid for pid in cluster.pids() if pid not in roots]
             for pid in [drawn.choice(pids)] if kills else pids:
                 os.kill(pid, signal.SIGKILL)
-        until(client, had := landed(out) + 1)
+        until(client, landed(out) + 1)
     finally:
         os.killpg(client.pid, signal.SIGKILL)
     lines = client.communicate()[1].splitlines()
@@ -164,6 +164,7 @@ def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
     assert len(told) == len(roots) and all(line.endswith(" is root, and carries out what it is sent: start it as a user without rights")
                                            for line in told)  # fmt: skip
 
+    had = landed(out)  # more may have landed before it was killed
     client = cluster.run(out, seeds, "--resume")
     until(client, had + 1)
     os.killpg(client.pid, signal.SIGINT)
