@@ -15,10 +15,22 @@ GROUPS = {
     "Break and mend": ("break", "mend", "fault", "heal", "deny", "allow"),
     "Send": ("allreduce", "collective", "perf", "ping", "iperf3", "pingall", "verbs"),
     "Mininet's own": (
-        "nodes", "net", "links", "intfs", "dump", "link", "switch", "pingpair", "pingallfull", "pingpairfull", "iperf", "noecho", "xterm",
+        "nodes",
+        "net",
+        "links",
+        "intfs",
+        "dump",
+        "link",
+        "switch",
+        "pingpair",
+        "pingallfull",
+        "pingpairfull",
+        "iperf",
+        "noecho",
+        "xterm",
     ),
     "Around": ("help", "source", "time", "sh", "py", "px", "exit", "quit"),
-}  # fmt: skip
+}
 MININET = {
     "nodes": "nodes: list all hosts and switches",
     "net": "net: show what each port is connected to",
@@ -32,7 +44,10 @@ MININET = {
     "exit": "exit: end the prompt and the fabric; so does Ctrl-D",
     "quit": "quit: the same as exit",
 }  # of commands that are Mininet's
-PROGRAMS = "NODE COMMAND... runs a program in a host or switch, like h0 ping h3. Ctrl-C ends a command. help COMMAND explains one."
+PROGRAMS = (
+    "NODE COMMAND... runs a program in a host or switch, like h0 ping h3. Ctrl-C ends a "
+    "command. help COMMAND explains one."
+)
 
 
 class HelpCommands(FabricPrompt):

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import colour_bar, heat, mark_planes, per_seed, run_panels, run_title
+from scenarios.show.plots.style import (
+    colour_bar,
+    heat,
+    mark_planes,
+    per_seed,
+    run_panels,
+    run_title,
+)
 from testbed.results.summary import Run
 
 _UPLINK = re.compile(r"p(\d+)-t0-(\d+)-u(\d+)")
@@ -24,15 +31,21 @@ def uplinks(stored: Stored, run: Run) -> Any:
     for port, n in zip(rows["port"], rows["admitted_bytes"], strict=True):
         if match := _UPLINK.fullmatch(port):
             plane, t0, t1 = map(int, match.groups())
-            totals[t0, plane * fabric.t1_per_plane + t1 % fabric.t1_per_plane] += float(n)  # uplinks count within a site
+            # uplinks count within a site
+            totals[t0, plane * fabric.t1_per_plane + t1 % fabric.t1_per_plane] += float(n)
     return totals if totals.sum() > 0 else None
 
 
 @per_seed(lambda stored, run: uplinks(stored, run) is not None)
 def path_heat(stored: Stored, runs: list[Run]) -> Any:
     rows = [0.14 * min(8, stored.fabric(r).t0_per_plane) for r in runs]
-    head, height = f"Load of the T0s' uplinks, {runs[0].placement} ranks", 1.0 + sum(rows) + 0.36 * len(runs)
-    fig, shown = run_panels(stored, runs, head, height=height, sharex=False, gridspec_kw={"height_ratios": rows})
+    head, height = (
+        f"Load of the T0s' uplinks, {runs[0].placement} ranks",
+        1.0 + sum(rows) + 0.36 * len(runs),
+    )
+    fig, shown = run_panels(
+        stored, runs, head, height=height, sharex=False, gridspec_kw={"height_ratios": rows}
+    )
     for ax, run in shown:
         fabric, sent = stored.fabric(run), uplinks(stored, run)
         relative = sent / sent.mean()
@@ -43,5 +56,10 @@ def path_heat(stored: Stored, runs: list[Run]) -> Any:
         ax.tick_params(length=0, pad=1.5, labelsize=6.5)
         ax.spines[:].set_visible(False)
         run_title(ax, stored, run, f": {relative.min():.2f} to {relative.max():.2f} × mean")
-    colour_bar(fig, picture, [ax for ax, _ in shown], "bytes that a T0 sends over a cable [mean of all cables]")
+    colour_bar(
+        fig,
+        picture,
+        [ax for ax, _ in shown],
+        "bytes that a T0 sends over a cable [mean of all cables]",
+    )
     return fig
