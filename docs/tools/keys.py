@@ -15,7 +15,7 @@ from pathlib import Path
 from agents.communicator import Communicator
 from docs.tools.check import ROOT
 from mrcbed.prompt.cli import Prompt
-from mrcbed.prompt.help import GROUPS, MININET
+from mrcbed.prompt.help import GROUPS, MININET, headline
 from scenarios.figures.comparison import COLUMNS
 from scenarios.figures.measure import TABLES, Run
 from scenarios.figures.results import Results
@@ -282,7 +282,7 @@ def every_command() -> str:
             for name in names
             if name not in Prompt.refused
         ]
-        rows = (doc.splitlines()[0].partition(": ") for doc in docs)
+        rows = (headline(doc).partition(": ") for doc in docs)
         lines += [
             "",
             f"## {title}",

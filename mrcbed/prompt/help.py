@@ -50,6 +50,11 @@ PROGRAMS = (
 )
 
 
+def headline(doc: str) -> str:
+    """``USAGE: summary``, the first paragraph, on one line."""
+    return " ".join(doc.partition("\n\n")[0].split())
+
+
 class HelpCommands(FabricPrompt):
     def do_help(self, line: str) -> None:
         """help [COMMAND]: list all commands, or explain one"""
@@ -78,7 +83,7 @@ class HelpCommands(FabricPrompt):
             for name in names:
                 if name in self.refused:
                     continue
-                usage, _, summary = self._doc(name).splitlines()[0].partition(": ")
+                usage, _, summary = headline(self._doc(name)).partition(": ")
                 rows.append([f"  {usage}", summary])
         self.console.print(terminal.table(("", " "), rows, words=(" ",)))
         self.console.print(PROGRAMS)
