@@ -176,7 +176,11 @@ def ev_activity(stored: Stored, run: Run) -> Any:
                 ax.axvline((when - begin) / 1e3, color=LOSSY, linewidth=0.9, linestyle="--")
                 note(ax, label, ((when - begin) / 1e3, -0.5), (2, 3))
     plane, uplink = ev_fields(lossy.ev)
-    head = f"{run.transport} on {run.fabric}, seed {run.seed}: h{pair[0]} → h{pair[1]}"
-    ax.set_title(f"{head}\npath {uplink} of plane {plane} is lossy", pad=12)
+    seen = f"Path {uplink} of plane {plane} is lossy"
+    if lossy.inactive_ns is not None and lossy.first_loss_ns is not None:
+        n = lossy.losses_before_inactive
+        seen += f", and left after {n} loss{'es' if n != 1 else ''}"
+    head = f"h{pair[0]} → h{pair[1]}, {run.transport} on {run.fabric}, seed {run.seed}"
+    ax.set_title(f"{seen}\n{head}", pad=12)
     colour_bar(fig, picture, ax, f"packets on an EV [fair shares of {active} EVs] (white: none)")
     return fig

@@ -7,8 +7,18 @@ from typing import Any
 from scenarios.figures.costs import costs
 from scenarios.figures.stored import Stored
 from scenarios.show.cost_table import extra_time
-from scenarios.show.plots.style import GREY, area, legend, line, look_of, panels, per_placement
+from scenarios.show.plots.style import (
+    GREY,
+    area,
+    headline,
+    legend,
+    line,
+    look_of,
+    panels,
+    per_placement,
+)
 from testbed.results.summary import Run
+from testbed.terminal import duration
 
 BAND = "#DDDDDD"
 
@@ -72,8 +82,15 @@ def failure_cost(stored: Stored, runs: list[Run]) -> Any:
     ax.margins(x=0.06)
     ax.locator_params(axis="x", nbins=5)
     ax.grid(axis="x")
-    ax.set_title(
-        f"Extra time through the failure, {runs[0].placement} ranks{stored.settings_words}"
+    fig.suptitle(
+        headline(
+            "Extra time through the failure",
+            {row.transport: 0.0 if row.within_noise else row.extra_ns for row in rows},
+            lambda extra: duration(extra) if extra else "within noise",
+            f"{runs[0].placement} ranks{stored.settings_words}",
+        ),
+        x=0.01,
+        ha="left",
     )
     handles = [line("a seed (bar: median)", GREY, marker="o")]
     if any(row.within_noise for row in rows):

@@ -12,6 +12,7 @@ from scenarios.show.plots.style import (
     FLOWS,
     area,
     beside,
+    headline,
     legend,
     line,
     look_of,
@@ -63,9 +64,14 @@ def flows(stored: Stored, runs: list[Run]) -> Any:
     many = len(names) > len(FLOWS)  # their legend needs room below the panels
     columns = 4 if many and max(map(len, names)) <= 10 else 2
     height = 1.25 + 0.95 * len(runs) + (0.15 * (len(names) // columns - 1) if many else 0)
-    fig, shown = run_panels(
-        stored, runs, "Goodput per flow", height=height, y="goodput, % of line", sharey=True
+    victims = all("victim" in run.groups for run in runs)
+    head = headline(
+        "Victim flow" if victims else "Slowest flow",
+        {run.transport: _least(run, victims) for run in runs},
+        lambda share: f"{share:.0f} %",
+        "Goodput per flow",
     )
+    fig, shown = run_panels(stored, runs, head, height=height, y="goodput, % of line", sharey=True)
     for ax, run in shown:
         for group, colour, style in _line_styles(run):
             names = [n for n, flow in run.flows.items() if flow.group == group or n == group]
@@ -132,6 +138,13 @@ def _shares(run: Run) -> dict[str, float]:
     return {name: 100 * flow.share for name, flow in run.flows.items() if flow.share is not None}
 
 
+def _least(run: Run, victims: bool) -> float | None:
+    """Return % of line of the slowest flow, of the victims if asked."""
+    shares = _shares(run)
+    wanted = [shares[n] for n in shares if not victims or run.flows[n].group == "victim"]
+    return min(wanted, default=None)
+
+
 @per_seed(lambda stored, run: run.workload == "permutation" and _shares(run))
 def permutation(stored: Stored, runs: list[Run]) -> Any:
     names = list(runs[0].flows)
@@ -167,7 +180,14 @@ def permutation(stored: Stored, runs: list[Run]) -> Any:
         yticks=[0, 25, 50, 75, 100],
         ylabel="goodput, % of line",
     )
-    ax.set_title(f"Goodput of {len(names)} flows, a permutation{stored.seed_words(runs[0].seed)}")
+    ax.set_title(
+        headline(
+            "Slowest flow",
+            {run.transport: 100 * (run.groups["permutation"].min_share or 0) for run in runs},
+            lambda share: f"{share:.0f} % of line",
+            f"Goodput of {len(names)} flows, a permutation{stored.seed_words(runs[0].seed)}",
+        )
+    )
     return legend(fig, handles, 1)
 
 
@@ -175,9 +195,13 @@ def permutation(stored: Stored, runs: list[Run]) -> Any:
 def queues(stored: Stored, runs: list[Run]) -> Any:
     groups = list(dict.fromkeys(q.group for r in runs for q in (r.queues or {}).values()))
     marked = False
-    fig, shown = run_panels(
-        stored, runs, "Queues on the last hop", height=1.3 + 0.95 * len(runs), y="queue [kB]"
+    head = headline(
+        "Longest queue",
+        {run.transport: float(stored.rows("queues", run)["bytes"].max()) for run in runs},
+        lambda size: f"{size / 1e3:,.0f} kB",
+        "Queues on the last hop",
     )
+    fig, shown = run_panels(stored, runs, head, height=1.45 + 0.95 * len(runs), y="queue [kB]")
     for ax, run in shown:
         limits = stored.summary.fabrics[run.fabric]
         samples = stored.rows("queues", run)

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from scenarios.figures.costs import costs
 from scenarios.figures.outages import changes, dead_at
 from scenarios.figures.stored import Stored
+from scenarios.show.answer import gbits
 from scenarios.show.plots.style import (
     fault_area,
     fault_bands,
+    headline,
     legend,
     line,
     look_of,
@@ -82,12 +85,18 @@ def capacity(
 def goodput(stored: Stored, runs: list[Run]) -> Any:
     span = shown_ns(stored, runs[0])
     curves = [curve for run in runs if (curve := series(stored, run, span)) is not None]
-    head = f"{title(runs[0])} goodput, {runs[0].placement} ranks"
+    failures = {row.transport: row.during_bps for row in costs(runs)}
+    head = headline(
+        "Gb/s per host " + ("with links down" if any(failures.values()) else "over all steps"),
+        failures if any(failures.values()) else {run.transport: run.busbw_bps for run in runs},
+        gbits,
+        f"{title(runs[0])} goodput, {runs[0].placement} ranks",
+    )
     fig, shown = run_panels(
         stored,
         runs,
         head,
-        height=1.15 + 1.05 * len(runs),
+        height=1.3 + 1.05 * len(runs),
         y="payload received, % of ideal",
         sharey=True,
     )

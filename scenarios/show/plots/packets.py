@@ -12,6 +12,7 @@ from scenarios.show.plots.style import (
     GREY,
     area,
     beside,
+    headline,
     legend,
     line,
     look_of,
@@ -113,7 +114,16 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
     if altered:
         axes[-1].set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{where}"))
     if lost:
-        axes[0].set_title(f"Lost packets by cause, {where}")
+        fig.suptitle(
+            headline(
+                "Lost packets in 1,000",
+                {row["transport"]: sum(row["causes"].values()) for row in rows},
+                lambda share: f"{share:.3g}",
+                f"by cause, {where}",
+            ),
+            x=0.01,
+            ha="left",
+        )
     for ax in axes:
         ax.set_yticks(range(len(rows)), [f"{row['transport']}, n = {row['n']}" for row in rows])
         for label, row in zip(ax.get_yticklabels(), rows, strict=True):
@@ -209,5 +219,15 @@ def queue_hops(stored: Stored, runs: list[Run]) -> Any:
     ax.set(
         xlim=(-0.5, len(hops) - 0.5), ylim=(FLOOR, 1.5 * buffers[-1]), ylabel="queue at a port [kB]"
     )
-    ax.set_title(f"Queues by hop, {runs[0].placement} ranks{stored.settings_words}")
+    ax.set_title(
+        headline(
+            "Longest queue",
+            {
+                name: float(frame["peak"].max()) if frame["peak"].notna().any() else None
+                for name, frame in frames.items()
+            },
+            lambda size: f"{size:,.0f} kB",
+            f"Queues by hop, {runs[0].placement} ranks{stored.settings_words}",
+        )
+    )
     return legend(fig, handles)

@@ -10,6 +10,7 @@ import numpy as np
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import (
     colour_bar,
+    headline,
     heat,
     mark_planes,
     per_seed,
@@ -39,23 +40,26 @@ def uplinks(stored: Stored, run: Run) -> Any:
 @per_seed(lambda stored, run: uplinks(stored, run) is not None)
 def path_heat(stored: Stored, runs: list[Run]) -> Any:
     rows = [0.14 * min(8, stored.fabric(r).t0_per_plane) for r in runs]
-    head, height = (
+    relative = {run.run: (sent := uplinks(stored, run)) / sent.mean() for run in runs}
+    head = headline(
+        "Most loaded uplink, in means",
+        {run.transport: float(relative[run.run].max()) for run in runs},
+        lambda share: f"{share:.2f}",
         f"Load of the T0s' uplinks, {runs[0].placement} ranks",
-        1.0 + sum(rows) + 0.36 * len(runs),
     )
+    height = 1.15 + sum(rows) + 0.36 * len(runs)
     fig, shown = run_panels(
         stored, runs, head, height=height, sharex=False, gridspec_kw={"height_ratios": rows}
     )
     for ax, run in shown:
-        fabric, sent = stored.fabric(run), uplinks(stored, run)
-        relative = sent / sent.mean()
-        picture = heat(ax, relative, "cividis", MOST)
+        fabric, own = stored.fabric(run), relative[run.run]
+        picture = heat(ax, own, "cividis", MOST)
         mark_planes(ax, fabric.planes, fabric.t1_per_plane, "x", color="white", linewidth=1.5)
         ax.set_xlabel("")
         ax.set_yticks(ticks := sorted({0, fabric.t0_per_plane - 1}), [f"T0 {i}" for i in ticks])
         ax.tick_params(length=0, pad=1.5, labelsize=6.5)
         ax.spines[:].set_visible(False)
-        run_title(ax, stored, run, f": {relative.min():.2f} to {relative.max():.2f} × mean")
+        run_title(ax, stored, run, f": {own.min():.2f} to {own.max():.2f} × mean")
     colour_bar(
         fig,
         picture,

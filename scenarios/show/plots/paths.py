@@ -25,6 +25,7 @@ from scenarios.show.plots.style import (
     per_run,
 )
 from testbed.results.summary import Run
+from testbed.terminal import duration
 from topologies import Fabric
 from topologies.paths import path_evs
 
@@ -162,6 +163,10 @@ def paths(stored: Stored, run: Run) -> Any:
     )
 
 
+def _nth(n: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")
+
+
 def rows_of(stored: Stored, run: Run) -> list[GivenUp]:
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
@@ -227,10 +232,12 @@ def flap_penalty(stored: Stored, run: Run) -> Any:
     top.set_ylim(bottom=0)
     first = f"\n(the first {MOST} of {len(all_numbers)} times)" if len(all_numbers) > MOST else ""
     top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
-    top.set_title(
-        f"{run.transport} on {run.fabric}, seed {run.seed}: time that flapping paths stay out of "
-        "use"
-    )
+    ends = [(row.number, row.out_ns) for row in run.flaps if row.out_ns is not None]
+    seen = "Time that flapping paths stay out of use"
+    if len(ends) > 1:
+        said = " and ".join(f"{duration(out)} the {_nth(n)} time" for n, out in (ends[0], ends[-1]))
+        seen = f"Flapping paths stay out {said}"
+    top.set_title(f"{seen}\n{run.transport} on {run.fabric}, seed {run.seed}")
     for row in rows:
         until = end if row.back_ns is None else row.back_ns
         left = (row.out_ns - begin) / 1e3

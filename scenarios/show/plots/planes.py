@@ -9,6 +9,7 @@ from scenarios.show.plots.style import (
     FLOWS,
     GREY,
     beside,
+    headline,
     legend,
     line,
     look_of,
@@ -95,7 +96,14 @@ def plane_loads(stored: Stored, runs: list[Run]) -> Any:
         xlim=(-0.5, planes - 0.5),
         ylabel="payload sent [fair shares]",
     )
-    ax.set_title(f"Load of the planes, {runs[0].placement} ranks{stored.settings_words}")
+    ax.set_title(
+        headline(
+            "Most loaded plane, in fair shares",
+            {name: max(mean for mean, _, _ in rows) for (name, _), rows in shares.items()},
+            lambda share: f"{share:.2f}",
+            f"Load of the planes, {runs[0].placement} ranks{stored.settings_words}",
+        )
+    )
     return legend(fig, [*handles, line("least to most loaded host", GREY, "-", 2.2, alpha=0.5)])
 
 

@@ -6,7 +6,7 @@ import textwrap
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -29,6 +29,7 @@ WIDTH = 3.6  # inches: one column of a paper
 LATE = 0.7  # A later fault, as share of the figure, has its name to the left of its end.
 AXES_WIDTH = 0.85  # of the figure's width, about
 LETTER = 3.3  # width in points, about
+NAMED = 2  # transports that a title names; of more, the least and the most
 STRIP = 0.15  # inches of the line on fidelity below every figure
 COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
 KNOWN = {
@@ -214,6 +215,23 @@ def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]
 
 def run_title(ax: Any, stored: Stored, run: Run, more: str = "") -> None:
     ax.set_title(f"{run.transport} on {run.fabric}{more}", color=look_of(stored, run.transport)[0])
+
+
+def headline(
+    what: str, values: Mapping[str, float | None], form: Callable[[float], str], subject: str
+) -> str:
+    """Return a title of two lines: what is seen, ``WHAT: mrc 1, roce 2``, and the subject. Of more
+    than :data:`NAMED` transports it names the least and the most; without values the subject is
+    all."""
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        return subject
+    if len(known) <= NAMED:
+        seen = ", ".join(f"{name} {form(value)}" for name, value in known.items())
+    else:
+        ends = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+        seen = " to ".join(f"{form(known[name])} ({name})" for name in ends)
+    return f"{what}: {seen}\n{subject}"
 
 
 def line(

@@ -11,7 +11,16 @@ import pandas as pd
 
 from scenarios.figures.stats import QUANTILES, spread
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import legend, line, look_of, note, panels, per_placement, title
+from scenarios.show.plots.style import (
+    headline,
+    legend,
+    line,
+    look_of,
+    note,
+    panels,
+    per_placement,
+    title,
+)
 from testbed.results.summary import Run
 from testbed.terminal import duration
 
@@ -46,7 +55,12 @@ def seeds(stored: Stored, runs: list[Run]) -> Any:
     apart = apart_of(runs)
     if not apart or max(map(len, apart.values())) < FEWEST_SEEDS:
         return None
-    head = f"How far seeds lie apart: typical steps{stored.settings_words}"
+    head = headline(
+        "Seeds lie apart by",
+        {name: max(values) - min(values) for name, values in apart.items()},
+        lambda percent: f"{percent:.1f} %",
+        f"Typical steps of seeds{stored.settings_words}",
+    )
     fig, (ax,) = panels(
         1, 1.3 + 0.3 * len(apart), head=head, x="off the median of the transport, %"
     )
@@ -193,10 +207,15 @@ def _times(
     seeds = len({r.seed for r in runs})
     where = (
         f"{runs[0].placement} ranks"
-        + (f"\n{seeds} seeds pooled" if seeds > 1 else "")
+        + (f", {seeds} seeds pooled" if seeds > 1 else "")
         + stored.settings_words
     )
-    ax.set_title(f"{title(runs[0])} {many.removesuffix('s')} times, {where}", pad=11)
+    what = many.removesuffix("s")
+    slowest: dict[str, float | None] = {}
+    for (transport, _), ordered in pooled.items():
+        slowest[transport] = max(slowest.get(transport) or 0.0, float(ordered[-1]))
+    head = headline(f"Slowest {what}", slowest, duration, f"{title(runs[0])} {what} times, {where}")
+    ax.set_title(head, pad=11)
     return legend(fig, handles, 1)
 
 

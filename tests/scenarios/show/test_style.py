@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from scenarios.schema.scenario import load_scenario, named_scenarios
-from scenarios.show.plots.style import KNOWN, LOOKS, kind_look, look_of, looks, panels, wrap_titles
+from scenarios.show.plots.style import (
+    KNOWN,
+    LOOKS,
+    headline,
+    kind_look,
+    look_of,
+    looks,
+    panels,
+    wrap_titles,
+)
 from testbed.results.manifest import Manifest
 from tests.made import made
 
@@ -59,3 +68,11 @@ def test_a_label_that_is_wider_than_its_place_is_broken_between_words() -> None:
         and label.get_window_extent().x1 <= fig.bbox.x1
         and not wrap_titles(fig)
     )
+
+
+def test_a_title_says_what_is_seen_and_names_two_transports_at_most() -> None:
+    seen = {"mrc": 1.0, "roce": 3.0, "tcp": None}
+    assert headline("Worst", seen, str, "Steps") == "Worst: mrc 1.0, roce 3.0\nSteps"
+    more = {**seen, "mptcp": 7.0, "irn": 0.0}
+    assert headline("Worst", more, str, "Steps") == "Worst: 0.0 (irn) to 7.0 (mptcp)\nSteps"
+    assert headline("Worst", {"mrc": None}, str, "Steps") == "Steps"

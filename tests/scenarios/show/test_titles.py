@@ -17,6 +17,7 @@ from scenarios.show.plots import draw_all
 from tests.scenarios.small import small, undrawn
 
 
+@pytest.mark.dear("four runs, and all their figures")
 def test_placement_and_seed_of_a_files_name_stand_in_its_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
