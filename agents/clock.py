@@ -1,4 +1,5 @@
-"""Clocks of the network's time: ps since a run began, however much real time that takes (docs/why/time.md).
+"""Clocks of the network's time: ps since a run began, however much real time that takes
+(docs/why/time.md).
 
 :class:`WallClock` alone joins network time and this machine's: it runs ``dilation`` times slower.
 """
@@ -19,26 +20,32 @@ class Heard(Protocol):
 
 
 class Clock(Protocol):
-    """Time for a program that steers agents from outside: it reads it, lets it pass, and waits until an agent says something."""
+    """Time for a program that steers agents from outside: it reads it, lets it pass, and waits
+    until an agent says something."""
 
     virtual: bool
-    """Whether this time is independent of the machine's: then the machine's load does not matter."""
+    """Whether this time is independent of the machine's: then the machine's load does not
+    matter."""
 
     def now(self) -> int: ...
 
     def sleep(self, length: int) -> None: ...
 
     def patience(self, seconds: float) -> int:
-        """Convert seconds of waiting for a machine to time: a virtual clock's machine is never late, and it takes any."""
+        """Convert seconds of waiting for a machine to time: a virtual clock's machine is never
+        late, and it takes any."""
 
-    def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[int], Iterable[int]]]:
-        """Make a function that waits until an agent has sent something, at most so much time. It gives, in order, the places of those that
-        may have sent something or have ended; valid inside the ``with``."""
+    def waiter(
+        self, agents: Sequence[Any]
+    ) -> AbstractContextManager[Callable[[int], Iterable[int]]]:
+        """Make a function that waits until an agent has sent something, at most so much time. It
+        gives, in order, the places of those that may have sent something or have ended; valid
+        inside the ``with``."""
 
 
 class WallClock:
-    """A clock that follows this machine's. ``dilation``: seconds of this machine per second of the network. ``origin``: where this
-    machine's monotonic clock was at 0, ns."""
+    """A clock that follows this machine's. ``dilation``: seconds of this machine per second of the
+    network. ``origin``: where this machine's monotonic clock was at 0, ns."""
 
     virtual = False
 
@@ -87,7 +94,8 @@ class WallClock:
 
             def wait(length: int) -> Iterable[int]:
                 selector.select(self.wall_s(length))
-                return range(len(agents))  # all of them: a call's answer may have brought others' notes along
+                # all of them: a call's answer may have brought others' notes along
+                return range(len(agents))
 
             yield wait
 

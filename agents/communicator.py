@@ -4,9 +4,10 @@
     comm = Communicator.open()
     total = comm.all_reduce(gradient)
 
-The program is one rank of several, which ``mrcbed launch`` starts. The agent of the rank's host moves the data, whether or not the program
-computes. All ranks of a group make its calls in the same order, with arrays of one shape and type. With ``wait=False`` a call is
-asynchronous and returns a :class:`Handle`.
+The program is one rank of several, which ``mrcbed launch`` starts. The agent of the rank's host
+moves the data, whether or not the program computes. All ranks of a group make its calls in the same
+order, with arrays of one shape and type. With ``wait=False`` a call is asynchronous and returns a
+:class:`Handle`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _LINK = threading.local()  # of this rank where ranks are threads
 
 
 class CommunicatorError(RuntimeError):
-    """A call cannot be made, or a rank was lost: then :attr:`rank` is its number. The text is one line."""
+    """A call cannot be made, or a rank was lost: then :attr:`rank` is its number. The text is one
+    line."""
 
     def __init__(self, line: str, rank: int | None = None) -> None:
         super().__init__(line)
@@ -51,7 +53,8 @@ class CommunicatorError(RuntimeError):
 
 
 class Link(Protocol):
-    """The way from a rank to its agent: over a socket, or in virtual time (testbed.simulated.programs)."""
+    """The way from a rank to its agent: over a socket, or in virtual time
+    (testbed.simulated.programs)."""
 
     rank: int
     hosts: list[int]
@@ -129,7 +132,8 @@ class Handle:
 
     @property
     def over(self) -> bool:
-        """Whether it was over when this rank last heard of its agent (:meth:`done`, :meth:`wait`, :meth:`Communicator.pause`)."""
+        """Whether it was over when this rank last heard of its agent (:meth:`done`, :meth:`wait`,
+        :meth:`Communicator.pause`)."""
         return self._open == 0
 
     @property
@@ -139,7 +143,8 @@ class Handle:
         return self.over
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait for its result and return it. Raises :class:`CommunicatorError`, also after ``timeout`` seconds of this machine's clock."""
+        """Wait for its result and return it. Raises :class:`CommunicatorError`, also after
+        ``timeout`` seconds of this machine's clock."""
         end = None if timeout is None else time.monotonic() + timeout
         while self._open:
             left = None if end is None else end - time.monotonic()
@@ -153,7 +158,8 @@ class _State:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.used: list[tuple[int, int]] = []  # offset and end of the memory's blocks, in order
-        self.calls: dict[int, Callable[[], None]] = {}  # what to do at the end of each that is under way
+        # what to do at the end of each that is under way
+        self.calls: dict[int, Callable[[], None]] = {}
         self.number = 0
         self.groups = 0
         self.lost: dict[str, CommunicatorError] = {}  # by group
@@ -173,7 +179,8 @@ class _State:
 
 
 class Communicator:
-    """One rank's part of a group. Attributes: ``rank``, ``size``, ``name``; ``hosts``: the ranks' host numbers."""
+    """One rank's part of a group. Attributes: ``rank``, ``size``, ``name``; ``hosts``: the ranks'
+    host numbers."""
 
     def __init__(self, state: _State, name: str, hosts: Sequence[int], rank: int) -> None:
         self._state = state
@@ -182,31 +189,49 @@ class Communicator:
 
     @classmethod
     def open(cls) -> Communicator:
-        """Make the communicator of all ranks that were started together. Raises :class:`CommunicatorError` in a process that is no rank."""
+        """Make the communicator of all ranks that were started together. Raises
+        :class:`CommunicatorError` in a process that is no rank."""
         link: Link | None = getattr(_LINK, "link", None)
         if link is None:
             if "MRCBED_RANK" not in os.environ:
-                raise CommunicatorError("this process is no rank: start the program with mrcbed launch")
+                raise CommunicatorError(
+                    "this process is no rank: start the program with mrcbed launch"
+                )
             give(link := SocketLink(dict(os.environ)))
         return cls(_LINK.state, WORLD, link.hosts, link.rank)
 
-    # --- collectives -----------------------------------------------------------------------------------------
+    # --- collectives ------------------------------------------------------------------------------
 
-    def all_reduce(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True, algorithm: str = "ring") -> Any:
-        """Compute the sum (or ``op``: prod, min, max) over all ranks, element by element; the same bits on every rank and in every run.
-        ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks, which takes fewer
-        steps in sequence and is better for short arrays."""
+    def all_reduce(
+        self,
+        array: Array,
+        op: str = "sum",
+        out: Array | None = None,
+        wait: bool = True,
+        algorithm: str = "ring",
+    ) -> Any:
+        """Compute the sum (or ``op``: prod, min, max) over all ranks, element by element; the same
+        bits on every rank and in every run. ``out`` may be ``array``. ``algorithm``: "ring", or
+        "tree" (halving and doubling) for a power of two of ranks, which takes fewer steps in
+        sequence and is better for short arrays."""
         if algorithm not in ("ring", "tree"):
             raise CommunicatorError(f"algorithm {algorithm!r}: there are ring, tree")
         unit = self.size * SLICES
         out = self._out(out, array.shape, array.dtype)
-        return self._collective(f"{algorithm}-allreduce", array, out, 1, 1, unit, wait, reduction=op)
+        return self._collective(
+            f"{algorithm}-allreduce", array, out, 1, 1, unit, wait, reduction=op
+        )
 
-    def reduce_scatter(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True) -> Any:
-        """Compute this rank's part of the sum: ``array`` has ``size`` equal parts along its first axis."""
+    def reduce_scatter(
+        self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True
+    ) -> Any:
+        """Compute this rank's part of the sum: ``array`` has ``size`` equal parts along its first
+        axis."""
         shape = self._parted(array, "reduce_scatter")
         out = self._out(out, shape, array.dtype)
-        return self._collective("reduce-scatter", array, out, self.size, 1, SLICES, wait, reduction=op)
+        return self._collective(
+            "reduce-scatter", array, out, self.size, 1, SLICES, wait, reduction=op
+        )
 
     def all_gather(self, array: Array, out: Array | None = None, wait: bool = True) -> Any:
         """Collect the arrays of all ranks, along a new first axis."""
@@ -214,12 +239,15 @@ class Communicator:
         return self._collective("all-gather", array, out, 1, self.size, SLICES, wait)
 
     def all_to_all(self, array: Array, out: Array | None = None, wait: bool = True) -> Any:
-        """Exchange parts: part r of the result is what rank r has as this rank's part; parts are equal, along the first axis."""
+        """Exchange parts: part r of the result is what rank r has as this rank's part; parts are
+        equal, along the first axis."""
         self._parted(array, "all_to_all")
         out = self._out(out, array.shape, array.dtype)
         return self._collective("all-to-all", array, out, self.size, self.size, SLICES, wait)
 
-    def broadcast(self, array: Array, root: int = 0, out: Array | None = None, wait: bool = True) -> Any:
+    def broadcast(
+        self, array: Array, root: int = 0, out: Array | None = None, wait: bool = True
+    ) -> Any:
         """Give the root's array to every rank; the others' arrays give shape and type."""
         out = self._out(out, array.shape, array.dtype)
         return self._collective("broadcast", array, out, 1, 1, SLICES, wait, root=root)
@@ -228,24 +256,34 @@ class Communicator:
         """Return once every rank is here."""
         self.broadcast(np.zeros(1, np.int32))
 
-    # --- between two ranks -----------------------------------------------------------------------------------
+    # --- between two ranks ------------------------------------------------------------------------
 
     def send(self, array: Array, to: int, wait: bool = True) -> Any:
-        """Send a message to one rank, which receives it with an array of the same number of bytes."""
+        """Send a message to one rank, which receives it with an array of the same number of
+        bytes."""
         handle = Handle(self, f"send to rank {to}")
         for piece in _pieces(array.nbytes):
             offset = self._block(piece.stop - piece.start)
             self._memory(offset, piece)[:] = _bytes(array)[piece]
-            self._post(handle, "send", partial(self._state.free, offset), peer=to, offset=offset, size=piece.stop - piece.start)
+            self._post(
+                handle,
+                "send",
+                partial(self._state.free, offset),
+                peer=to,
+                offset=offset,
+                size=piece.stop - piece.start,
+            )
         return handle.wait() if wait else handle
 
     def recv(self, out: Array, source: int, wait: bool = True, at_most: bool = False) -> Any:
-        """Receive a message of one rank into ``out`` and return it. With ``at_most`` it may be shorter, which only its content can tell;
-        then ``out`` has at most 8 MiB."""
+        """Receive a message of one rank into ``out`` and return it. With ``at_most`` it may be
+        shorter, which only its content can tell; then ``out`` has at most 8 MiB."""
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise CommunicatorError("recv: out must be contiguous and writeable")
         if at_most and out.nbytes > PIECE:
-            raise CommunicatorError(f"recv: at most {PIECE} bytes of a message whose length is not known")
+            raise CommunicatorError(
+                f"recv: at most {PIECE} bytes of a message whose length is not known"
+            )
         handle = Handle(self, f"recv from rank {source}")
         handle.result = out
         for piece in _pieces(out.nbytes):
@@ -256,30 +294,51 @@ class Communicator:
                 self._state.free(offset)
 
             more = {"at_most": True} if at_most else {}
-            self._post(handle, "recv", end, peer=source, offset=offset, size=piece.stop - piece.start, **more)
+            self._post(
+                handle,
+                "recv",
+                end,
+                peer=source,
+                offset=offset,
+                size=piece.stop - piece.start,
+                **more,
+            )
         return handle.wait() if wait else handle
 
-    # --- groups and time -------------------------------------------------------------------------------------
+    # --- groups and time --------------------------------------------------------------------------
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
-        """Make a communicator of some ranks of this one, in this order, numbered anew; None on a rank that is not among them. All ranks of
-        the new one call it. If there are several, each pair of ranks calls them in one order."""
+        """Make a communicator of some ranks of this one, in this order, numbered anew; None on a
+        rank that is not among them. All ranks of the new one call it. If there are several, each
+        pair of ranks calls them in one order."""
         ranks = list(ranks)
-        if len(set(ranks)) != len(ranks) or not all(0 <= rank < self.size for rank in ranks) or len(ranks) < 2:
-            raise CommunicatorError(f"group of ranks {ranks}: at least two different ones of 0 to {self.size - 1}")
+        if (
+            len(set(ranks)) != len(ranks)
+            or not all(0 <= rank < self.size for rank in ranks)
+            or len(ranks) < 2
+        ):
+            raise CommunicatorError(
+                f"group of ranks {ranks}: at least two different ones of 0 to {self.size - 1}"
+            )
         if self.rank not in ranks:
             return None
         self._state.groups += 1
-        name = self._swap(ranks, f"{self.hosts[self.rank]}.{self._state.groups}")[0]  # the first rank's word
+        # the first rank's word
+        name = self._swap(ranks, f"{self.hosts[self.rank]}.{self._state.groups}")[0]
         hosts, mine = [self.hosts[rank] for rank in ranks], ranks.index(self.rank)
         answers = self._swap(ranks, self._ask("group", group=name, ranks=hosts, rank=mine))
-        remotes = {str(rank): answer["qps"][str(mine)] for rank, answer in enumerate(answers) if rank != mine}
+        remotes = {
+            str(rank): answer["qps"][str(mine)]
+            for rank, answer in enumerate(answers)
+            if rank != mine
+        }
         self._ask("join", group=name, remotes=remotes)
         self.barrier_of(ranks)
         return Communicator(self._state, name, hosts, mine)
 
     def barrier_of(self, ranks: Sequence[int]) -> None:
-        """Return once these ranks, of which this is one, are here: nobody writes to a queue pair before it is connected."""
+        """Return once these ranks, of which this is one, are here: nobody writes to a queue pair
+        before it is connected."""
         token = np.zeros(1, np.int32)
         handles = [self.send(token, rank, wait=False) for rank in ranks if rank != self.rank]
         for rank in ranks:
@@ -293,12 +352,13 @@ class Communicator:
         self._link.compute(seconds)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is news. Calls may have read news already: after making some, look with
-        ``pause(0)`` until nothing is new."""
+        """Return a descriptor that is readable when there is news. Calls may have read news
+        already: after making some, look with ``pause(0)`` until nothing is new."""
         return self._link.fileno()
 
     def pause(self, seconds: float | None = None) -> None:
-        """Return when any call under way is over, of whichever group, or after so many seconds of the network's time."""
+        """Return when any call under way is over, of whichever group, or after so many seconds of
+        the network's time."""
         self._hear(None if seconds is None else max(0.0, seconds))
         for error in self._state.lost.values():
             raise error
@@ -311,14 +371,17 @@ class Communicator:
         """Report plain values to the program that started the ranks, and to the agent's log."""
         self._ask("tell", note=what)
 
-    # --- inside ----------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _swap(self, ranks: Sequence[int], what: Any) -> list[Any]:
         data = np.frombuffer(json.dumps(what).encode(), np.uint8)
         handles = []
         for rank in ranks:
             if rank != self.rank:
-                handles += [self.send(np.array([len(data)]), rank, wait=False), self.send(data, rank, wait=False)]
+                handles += [
+                    self.send(np.array([len(data)]), rank, wait=False),
+                    self.send(data, rank, wait=False),
+                ]
         answers = []
         for rank in ranks:
             if rank != self.rank:
@@ -333,22 +396,46 @@ class Communicator:
     def _out(self, out: Array | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         if out is None:
             return np.empty(shape, dtype)
-        if out.shape != tuple(shape) or out.dtype != dtype or not out.flags.c_contiguous or not out.flags.writeable:
-            raise CommunicatorError(f"out must be contiguous, writeable, of shape {tuple(shape)} and type {dtype}")
+        if (
+            out.shape != tuple(shape)
+            or out.dtype != dtype
+            or not out.flags.c_contiguous
+            or not out.flags.writeable
+        ):
+            raise CommunicatorError(
+                f"out must be contiguous, writeable, of shape {tuple(shape)} and type {dtype}"
+            )
         return out
 
     def _parted(self, array: Array, what: str) -> tuple[int, ...]:
         if array.ndim < 1 or array.shape[0] % self.size:
-            raise CommunicatorError(f"{what}: the first axis of an array of shape {array.shape} is not {self.size} equal parts")
+            raise CommunicatorError(
+                f"{what}: the first axis of an array of shape {array.shape} is not {self.size} "
+                "equal parts"
+            )
         return (array.shape[0] // self.size, *array.shape[1:])
 
-    def _collective(self, name: str, array: Array, out: Array, rows_in: int, rows_out: int, unit: int, wait: bool, **more: Any) -> Any:
+    def _collective(
+        self,
+        name: str,
+        array: Array,
+        out: Array,
+        rows_in: int,
+        rows_out: int,
+        unit: int,
+        wait: bool,
+        **more: Any,
+    ) -> Any:
         dtype = str(array.dtype)
         if dtype not in TYPES:
             raise CommunicatorError(f"{name} of {dtype}: there are {', '.join(TYPES)}")
         handle = Handle(self, name)
         handle.result = out
-        given = np.ascontiguousarray(array).reshape(rows_in, -1) if array.size else np.empty((rows_in, 0), array.dtype)
+        given = (
+            np.ascontiguousarray(array).reshape(rows_in, -1)
+            if array.size
+            else np.empty((rows_in, 0), array.dtype)
+        )
         got = out.reshape(rows_out, -1) if out.size else np.empty((rows_out, 0), out.dtype)
         item, columns = array.dtype.itemsize, given.shape[1]
         rows = max(rows_in, rows_out)
@@ -357,16 +444,33 @@ class Communicator:
             part = slice(begin, min(begin + most, columns))
             width = max(unit, math.ceil((part.stop - part.start) / unit) * unit)
             size = rows * width * item
-            source, target = self._block(rows_in * width * item), self._block(rows_out * width * item)
+            source, target = (
+                self._block(rows_in * width * item),
+                self._block(rows_out * width * item),
+            )
             placed = self._typed(source, rows_in, width, array.dtype)
             placed[:, : part.stop - part.start] = given[:, part]
             placed[:, part.stop - part.start :] = 0
 
-            def end(source: int = source, target: int = target, part: slice = part, width: int = width) -> None:
-                got[:, part] = self._typed(target, rows_out, width, array.dtype)[:, : part.stop - part.start]
+            def end(
+                source: int = source, target: int = target, part: slice = part, width: int = width
+            ) -> None:
+                got[:, part] = self._typed(target, rows_out, width, array.dtype)[
+                    :, : part.stop - part.start
+                ]
                 self._state.free(source, target)
 
-            self._post(handle, "call", end, name=name, dtype=dtype, size=size, source=source, target=target, **more)
+            self._post(
+                handle,
+                "call",
+                end,
+                name=name,
+                dtype=dtype,
+                size=size,
+                source=source,
+                target=target,
+                **more,
+            )
         return handle.wait() if wait else handle
 
     def _typed(self, offset: int, rows: int, width: int, dtype: np.dtype[Any]) -> Array:
@@ -378,7 +482,10 @@ class Communicator:
     def _block(self, size: int) -> int:
         while (offset := self._state.take(size)) is None:
             if not self._state.calls:
-                raise CommunicatorError(f"{size} bytes do not fit the {len(self._link.memory)} that program and agent share")
+                raise CommunicatorError(
+                    f"{size} bytes do not fit the {len(self._link.memory)} that program and "
+                    "agent share"
+                )
             self._hear(None)
         return offset
 
@@ -427,7 +534,11 @@ def give(link: Link) -> None:
 
 
 def _bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
+    return (
+        np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if array.nbytes
+        else np.empty(0, np.uint8)
+    )
 
 
 def _pieces(size: int) -> list[slice]:

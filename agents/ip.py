@@ -1,7 +1,9 @@
-"""Carries IP over the transport under test: a program on each host sends the packets of its interface ``mrc0`` in messages.
+"""Carries IP over the transport under test: a program on each host sends the packets of its
+interface ``mrc0`` in messages.
 
-It serves programs that know nothing of MRC. A message's buffer was asked for before it is sent, so nothing is lost between the two hosts; a
-full queue drops. The precedent is IPoIB in connected mode (RFC 4755).
+It serves programs that know nothing of MRC. A message's buffer was asked for before it is sent, so
+nothing is lost between the two hosts; a full queue drops. The precedent is IPoIB in connected mode
+(RFC 4755).
 """
 
 from __future__ import annotations
@@ -65,17 +67,22 @@ class Peer:
                 size += _PACKET.size + len(packet)
             message = b"".join((_LENGTH.pack(size), *parts))
             self.queued -= size - _LENGTH.size
-            self.sends.append(self.comm.send(np.frombuffer(message, np.uint8), self.rank, wait=False))
+            self.sends.append(
+                self.comm.send(np.frombuffer(message, np.uint8), self.rank, wait=False)
+            )
             sent = True
         return sent
 
 
 class Interface:
-    """Packets between the TUN ``fd`` and the peers. :meth:`run` ends with the agent, or with a signal."""
+    """Packets between the TUN ``fd`` and the peers. :meth:`run` ends with the agent, or with a
+    signal."""
 
     def __init__(self, comm: Communicator, fd: int) -> None:
         self.comm, self.fd = comm, fd
-        self.peers = {comm.hosts[rank]: Peer(comm, rank) for rank in range(comm.size) if rank != comm.rank}
+        self.peers = {
+            comm.hosts[rank]: Peer(comm, rank) for rank in range(comm.size) if rank != comm.rank
+        }
         self.counts = {"sent": 0, "received": 0, "dropped": 0, "foreign": 0, "refused": 0}
 
     def run(self) -> None:
@@ -94,7 +101,11 @@ class Interface:
                 packet = os.read(self.fd, BATCH)
             except BlockingIOError:
                 return number > 0
-            peer = self.peers.get(packet[18] * 256 + packet[19] - 1) if packet[0] >> 4 == 4 and tuple(packet[16:18]) == NETWORK else None
+            peer = (
+                self.peers.get(packet[18] * 256 + packet[19] - 1)
+                if packet[0] >> 4 == 4 and tuple(packet[16:18]) == NETWORK
+                else None
+            )
             if peer is None:
                 self.counts["foreign"] += 1  # the kernel itself sends some to every interface
             elif peer.queued + len(packet) > QUEUE:

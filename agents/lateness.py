@@ -9,8 +9,9 @@ WINDOW_RTTS = 4
 class Lateness:
     """Lateness of one loop, ps, from ``now`` on.
 
-    Beside the distribution it keeps the *expected* lateness: how long something that became due at a random moment had to wait. With
-    lateness L1, L2, ... within a time T that is sum(L ** 2) / 2 / T on average.
+    Beside the distribution it keeps the *expected* lateness: how long something that became due at
+    a random moment had to wait. With lateness L1, L2, ... within a time T that is sum(L ** 2) / 2 /
+    T on average.
     """
 
     def __init__(self, now: int, window_ps: int) -> None:
@@ -18,7 +19,8 @@ class Lateness:
         self.since = now
         self.window_ps = max(1, window_ps)
         self._bins = [0] * 64  # how often something waited up to 2^k ps
-        self._squares = self._total = self._worst = 0.0  # of this window, of all, of the worst window
+        # of this window, of all, of the worst window
+        self._squares = self._total = self._worst = 0.0
         self._window_end = now + self.window_ps
 
     def add(self, now: int, ps: int) -> None:
@@ -36,8 +38,8 @@ class Lateness:
         self._squares = 0.0
 
     def figures(self, now: int) -> dict[str, int]:
-        """Return the largest and the 99th percentile (rounded up to a power of two), of how many; expected lateness, and that of the worst
-        window."""
+        """Return the largest and the 99th percentile (rounded up to a power of two), of how many;
+        expected lateness, and that of the worst window."""
         self._close_window()
         total = sum(self._bins)
         cumulated = p99 = 0
@@ -47,6 +49,9 @@ class Lateness:
                 p99 = 1 << k
                 break
         return {
-            "lag_max_ps": self.max, "lag_p99_ps": p99, "timers": total,
-            "lag_mean_ps": round(self._total / 2 / max(now - self.since, 1)), "lag_window_ps": round(self._worst / 2 / self.window_ps),
-        }  # fmt: skip
+            "lag_max_ps": self.max,
+            "lag_p99_ps": p99,
+            "timers": total,
+            "lag_mean_ps": round(self._total / 2 / max(now - self.since, 1)),
+            "lag_window_ps": round(self._worst / 2 / self.window_ps),
+        }

@@ -1,7 +1,8 @@
 """The contract between a host process and the transport engine it runs.
 
-An engine is sans-IO: frames and times in, frames and deadlines out. It owns no socket, clock, thread or file. Connection parameters travel
-out of band, as dictionaries (the MRC paper has no RDMA-CM).
+An engine is sans-IO: frames and times in, frames and deadlines out. It owns no socket, clock,
+thread or file. Connection parameters travel out of band, as dictionaries (the MRC paper has no
+RDMA-CM).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from mypy_extensions import mypyc_attr
 NEVER: Final = 1 << 61
 """The time that never comes, ps: no deadline, or not begun yet."""
 LONG_AGO: Final = -NEVER
-"""When something last happened that has not happened yet, ps: further back than any span that is asked about.
+"""When something last happened that has not happened yet, ps: further back than any span that is
+asked about.
 
-Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while the clock is young. So a missing time is
-NEVER, LONG_AGO or None [ours]. Comparisons with the first two need no test, and sums with them fit a machine word. They stay inside the
-engine: logs and tables have None for "not yet".
+Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while
+the clock is young. So a missing time is NEVER, LONG_AGO or None [ours]. Comparisons with the first
+two need no test, and sums with them fit a machine word. They stay inside the engine: logs and
+tables have None for "not yet".
 """
 
 WRITE = 0
@@ -48,7 +51,8 @@ STATUS_NAMES = (
 
 
 class Completion(NamedTuple):
-    """One finished request. ``kind`` is WRITE (a posted write is done) or RECEIVE (an immediate arrived)."""
+    """One finished request. ``kind`` is WRITE (a posted write is done) or RECEIVE (an immediate
+    arrived)."""
 
     qpn: int
     wr_id: int
@@ -59,7 +63,8 @@ class Completion(NamedTuple):
 
 
 class Remote(TypedDict, total=False):
-    """What one end of a queue pair tells the other: a transport's own keys, and the regions of a group."""
+    """What one end of a queue pair tells the other: a transport's own keys, and the regions of a
+    group."""
 
     transport: str
     host: int
@@ -76,7 +81,8 @@ class Remote(TypedDict, total=False):
 
 
 class PathRow(TypedDict, total=False):
-    """A path of a queue pair, as each transport knows it; ``ev``, ``plane``, ``uplink``, ``peer`` and ``state`` are in every row."""
+    """A path of a queue pair, as each transport knows it; ``ev``, ``plane``, ``uplink``, ``peer``
+    and ``state`` are in every row."""
 
     qpn: int
     qp_state: str
@@ -101,11 +107,13 @@ class PathRow(TypedDict, total=False):
 
 
 SentByPath = tuple[int, int, list[int], list[int]]
-"""A queue pair's number, its peer, its EVs, and the packets so far on each: data packets, as far as a transport tells them apart."""
+"""A queue pair's number, its peer, its EVs, and the packets so far on each: data packets, as far as
+a transport tells them apart."""
 
 
 class Note(TypedDict, total=False):
-    """What an agent reports unasked; ``event`` says which keys there are. A lost peer has ``peer_rank`` and ``reason``."""
+    """What an agent reports unasked; ``event`` says which keys there are. A lost peer has
+    ``peer_rank`` and ``reason``."""
 
     event: str
     rank: int
@@ -136,7 +144,8 @@ class Note(TypedDict, total=False):
 
 
 class Region(NamedTuple):
-    """Registered memory: ``va`` is the address peers use, ``rkey`` their capability, ``length`` in bytes."""
+    """Registered memory: ``va`` is the address peers use, ``rkey`` their capability, ``length`` in
+    bytes."""
 
     va: int
     rkey: int
@@ -145,7 +154,8 @@ class Region(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Foreign:
-    """Memory of another process, reached by calls; ``length`` in bytes. Either call raises OSError where the memory is no longer there."""
+    """Memory of another process, reached by calls; ``length`` in bytes. Either call raises OSError
+    where the memory is no longer there."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -154,7 +164,8 @@ class Foreign:
         return self.length
 
     def read(self, at: int, end: int) -> memoryview:
-        """Return the bytes ``[at, end)`` of the memory; they stay as they are until a packet with them has left."""
+        """Return the bytes ``[at, end)`` of the memory; they stay as they are until a packet with
+        them has left."""
         raise NotImplementedError
 
     def write(self, at: int, data: memoryview) -> None:
@@ -166,11 +177,13 @@ class Domain:
     """A protection domain: a queue pair of it places data into the regions of this domain alone."""
 
     def register(self, memory: bytearray | memoryview | Foreign, va: int = -1) -> Region:
-        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine) at the address ``va``, or one of ours."""
+        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine) at
+        the address ``va``, or one of ours."""
         raise NotImplementedError
 
     def deregister(self, rkey: int) -> None:
-        """Forget a region: what still comes for it is refused. Raises ValueError on an rkey that is not this domain's."""
+        """Forget a region: what still comes for it is refused. Raises ValueError on an rkey that is
+        not this domain's."""
         raise NotImplementedError
 
 
@@ -179,7 +192,9 @@ def check_parameters(remote: Remote, limits: tuple[tuple[str, int, int], ...]) -
     for key, low, high in limits:
         value = remote.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"connection parameters: {key} = {value!r} must be a whole number in {low}..{high}")
+            raise ValueError(
+                f"connection parameters: {key} = {value!r} must be a whole number in {low}..{high}"
+            )
 
 
 def check_target(va: int, rkey: int, length: int, imm: int) -> None:
@@ -194,7 +209,8 @@ def known_ps(t: int) -> int | None:
 
 
 Event = tuple[int, str, Mapping[str, object]]
-"""(time, kind, fields), for a run's log: rare things only, never one per packet. docs/how/results.md lists the kinds."""
+"""(time, kind, fields), for a run's log: rare things only, never one per packet.
+docs/how/results.md lists the kinds."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -202,20 +218,23 @@ class Reports:
     """The reports of every transport, however its packets are carried. All times are ps."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """Take that the network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
+        """Take that the network has converged around ``dead_links`` (a network that re-routes; MRC
+        ignores it)."""
         raise NotImplementedError
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """Take the complete denylist (:mod:`topologies.denylist`). No data and no control packet takes a path that an entry forbids. A
-        transport that cannot choose paths ignores it."""
+        """Take the complete denylist (:mod:`topologies.denylist`). No data and no control packet
+        takes a path that an entry forbids. A transport that cannot choose paths ignores it."""
         raise NotImplementedError
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Take the complete list of links that the controller knows to be down; a transport may use it."""
+        """Take the complete list of links that the controller knows to be down; a transport may use
+        it."""
         raise NotImplementedError
 
     def quiesce(self) -> None:
-        """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
+        """Send no data and no probe for good, and only answer: packets in flight drain and can be
+        counted."""
         raise NotImplementedError
 
     def completed(self) -> bool:
@@ -231,28 +250,34 @@ class Reports:
         raise NotImplementedError
 
     def counters(self) -> dict[str, int]:
-        """Return cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/how/results.md)."""
+        """Return cumulative counters by name; every frame in or out is in exactly one of the
+        tx_*/rx_* sums (docs/how/results.md)."""
         raise NotImplementedError
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """Return the payload bytes per plane since the start: (sent for the first time, placed). The lists are the caller's to keep."""
+        """Return the payload bytes per plane since the start: (sent for the first time, placed).
+        The lists are the caller's to keep."""
         raise NotImplementedError
 
     def rotation(self) -> dict[str, int | list[int]]:
-        """Return the account of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
+        """Return the account of a transport that sends over planes in turns
+        (agents.mrc.paths.rotation); {} of any other."""
         return {}
 
     def placed(self) -> dict[int, int]:
-        """Return the payload bytes placed since the start, by local QPN; under -1 what destroyed queue pairs placed, if there was any."""
+        """Return the payload bytes placed since the start, by local QPN; under -1 what destroyed
+        queue pairs placed, if there was any."""
         raise NotImplementedError
 
     def windows(self) -> list[dict[str, int]]:
-        """Return, per QP, ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT. ``peer``
-        is a host number; a transport that paces adds ``rate_bps``."""
+        """Return, per QP, ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be
+        and are in flight, smoothed RTT. ``peer`` is a host number; a transport that paces adds
+        ``rate_bps``."""
         raise NotImplementedError
 
     def sent_by_path(self) -> list[SentByPath]:
-        """Return the packets of all queue pairs, for a log. A RoCE sender's few other packets are in them."""
+        """Return the packets of all queue pairs, for a log. A RoCE sender's few other packets are
+        in them."""
         sent: dict[int, SentByPath] = {}
         for row in self.paths():
             _, _, evs, packets = sent.setdefault(row["qpn"], (row["qpn"], row["peer"], [], []))
@@ -261,17 +286,19 @@ class Reports:
         return list(sent.values())
 
     def paths(self) -> list[PathRow]:
-        """Return, per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
+        """Return, per QP and EV: peer host, plane, uplink, state, counters; for people and the
+        prompt."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrameIO(Reports):
-    """A receiver of frames from the ports of a NIC that gives it others: an engine, or a mapper beside one. All times ps.
+    """A receiver of frames from the ports of a NIC that gives it others: an engine, or a mapper
+    beside one. All times ps.
 
-    :meth:`transmit` leaves a frame in ``tx_*``: the headers, Ethernet's included; the payload, a view of registered memory, or None; the
-    trailer (iCRC), empty for a packet without payload, whose iCRC is among the headers; whether it goes in the high class (control
-    packets).
+    :meth:`transmit` leaves a frame in ``tx_*``: the headers, Ethernet's included; the payload, a
+    view of registered memory, or None; the trailer (iCRC), empty for a packet without payload,
+    whose iCRC is among the headers; whether it goes in the high class (control packets).
     """
 
     def __init__(self) -> None:
@@ -281,22 +308,27 @@ class FrameIO(Reports):
         self.tx_high = False
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """Take a frame, Ethernet header included, that arrived on NIC port ``port`` at ``buffer[start:start+length]``, bytes or a view of
-        bytes. Never raises on hostile input: it counts and drops."""
+        """Take a frame, Ethernet header included, that arrived on NIC port ``port`` at
+        ``buffer[start:start+length]``, bytes or a view of bytes. Never raises on hostile input: it
+        counts and drops."""
         raise NotImplementedError
 
     def spare_sums(self) -> bool:
-        """Leave a gap for the checksum in frames from now on, for a network that computes it where somebody wants the bytes. False: this
-        transport does not."""
+        """Leave a gap for the checksum in frames from now on, for a network that computes it where
+        somebody wants the bytes. False: this transport does not."""
         return False
 
-    def receive_intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> None:
-        """Take a frame with such a gap, of ``length`` bytes, that nothing on its way has changed: what precedes the payload as it was sent,
-        and the first two bytes of the outer header as they are now."""
+    def receive_intact(
+        self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int
+    ) -> None:
+        """Take a frame with such a gap, of ``length`` bytes, that nothing on its way has changed:
+        what precedes the payload as it was sent, and the first two bytes of the outer header as
+        they are now."""
         raise NotImplementedError
 
     def transmit(self, now: int) -> int:
-        """Build the next frame that may go now into ``tx_*`` and return its NIC port, or -1 for none."""
+        """Build the next frame that may go now into ``tx_*`` and return its NIC port, or -1 for
+        none."""
         raise NotImplementedError
 
     def sent(self, now: int, port: int, ok: bool) -> None:
@@ -308,7 +340,8 @@ class FrameIO(Reports):
         raise NotImplementedError
 
     def deadline(self) -> int:
-        """Return when to call :meth:`timer` and :meth:`transmit` again at the latest, ps; NEVER for nothing."""
+        """Return when to call :meth:`timer` and :meth:`transmit` again at the latest, ps; NEVER for
+        nothing."""
         raise NotImplementedError
 
     def port_state(self, now: int, port: int, up: bool) -> None:
@@ -321,11 +354,12 @@ class Engine(FrameIO):
     """A transport of ours: reports, frames, and verbs."""
 
     def port_paused(self, now: int, port: int, paused: bool) -> None:
-        """Take that the switch at a local NIC port wants no data of its lossless class for the moment, or wants it again (PFC). A transport
-        without data in such a class is never asked."""
+        """Take that the switch at a local NIC port wants no data of its lossless class for the
+        moment, or wants it again (PFC). A transport without data in such a class is never asked."""
 
     def register(self, memory: bytearray | memoryview | Foreign) -> Region:
-        """Let peers write into ``memory``, as :meth:`Domain.register` of the engine's own domain."""
+        """Let peers write into ``memory``, as :meth:`Domain.register` of the engine's own
+        domain."""
         raise NotImplementedError
 
     def domain(self) -> Domain:
@@ -336,41 +370,51 @@ class Engine(FrameIO):
         """Take a queue-pair number for a :meth:`create_qp` later on."""
         raise NotImplementedError
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
-        """Make a queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``. ``evs``:
-        how many of each plane's paths it may use, 0 for all; ignored where it has one path anyway. ``qpn``: its number, reserved or free.
-        ``domain``: where it may place data, the engine's own if None. Raises ValueError on a wrong peer, number or domain."""
+    def create_qp(
+        self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None
+    ) -> Remote:
+        """Make a queue pair in INIT for host number ``peer``; returns what the peer's
+        :meth:`connect_qp` needs, with key ``qpn``. ``evs``: how many of each plane's paths it may
+        use, 0 for all; ignored where it has one path anyway. ``qpn``: its number, reserved or free.
+        ``domain``: where it may place data, the engine's own if None. Raises ValueError on a wrong
+        peer, number or domain."""
         raise NotImplementedError
 
     def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
-        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for us, as far as users of verbs exchange it. ``psn`` is the first it sends. The
-        host has our own configuration."""
+        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for us, as far as users of verbs
+        exchange it. ``psn`` is the first it sends. The host has our own configuration."""
         raise NotImplementedError
 
     def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
-        """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned. Raises ValueError on another one, or a QP not in
-        INIT."""
+        """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned. Raises
+        ValueError on another one, or a QP not in INIT."""
         raise NotImplementedError
 
     def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
-        """Set the first PSN that this side sends, and when it gives up: after 1 + ``retries`` timeouts without progress, each of
-        ``timeout_ps`` (0: never). Losses are sent again by the engine's own timer, if that is sooner. Raises ValueError on a QP not in RTS,
-        or one that was posted to."""
+        """Set the first PSN that this side sends, and when it gives up: after 1 + ``retries``
+        timeouts without progress, each of ``timeout_ps`` (0: never). Losses are sent again by the
+        engine's own timer, if that is sooner. Raises ValueError on a QP not in RTS, or one that was
+        posted to."""
         raise NotImplementedError
 
     def fail_qp(self, now: int, qpn: int) -> None:
-        """Move a QP to ERROR because its user wants that: every outstanding request is flushed, in order."""
+        """Move a QP to ERROR because its user wants that: every outstanding request is flushed, in
+        order."""
         raise NotImplementedError
 
     def destroy_qp(self, now: int, qpn: int) -> None:
-        """Forget a QP in any state, or a reserved number. Completions that were not taken are dropped, memory is not touched again. Sums
-        over all queue pairs keep its part. The number is free again."""
+        """Forget a QP in any state, or a reserved number. Completions that were not taken are
+        dropped, memory is not touched again. Sums over all queue pairs keep its part. The number is
+        free again."""
         raise NotImplementedError
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request, which the next immediate consumes."""
         raise NotImplementedError
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
-        """Post an RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int
+    ) -> None:
+        """Post an RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0.
+        Raises ValueError on a QP not in RTS."""
         raise NotImplementedError

@@ -1,4 +1,5 @@
-"""Opens TUN devices: interfaces whose packets a process reads and writes. To open one takes /dev/net/tun and CAP_NET_ADMIN."""
+"""Opens TUN devices: interfaces whose packets a process reads and writes. To open one takes
+/dev/net/tun and CAP_NET_ADMIN."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ TUNSETIFF, TUNSETPERSIST, TUNSETIFINDEX = 0x400454CA, 0x400454CB, 0x400454DA
 
 
 def available() -> bool:
-    """The device file alone says nothing: a kernel may lack the driver, a container the permission."""
+    """The device file alone says nothing: a kernel may lack the driver, a container the
+    permission."""
     try:
         os.close(os.open(PATH, os.O_RDWR | os.O_CLOEXEC))
     except OSError:
@@ -22,8 +24,8 @@ def available() -> bool:
 
 
 def attach(name: str, ifindex: int = 0) -> int:
-    """Open a TUN of this thread's network namespace that never blocks; each read and write is an IP packet. If there is none it is made,
-    with this interface index (0: any). Raises OSError."""
+    """Open a TUN of this thread's network namespace that never blocks; each read and write is an IP
+    packet. If there is none it is made, with this interface index (0: any). Raises OSError."""
     fd = os.open(PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if ifindex:

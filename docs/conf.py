@@ -1,7 +1,8 @@
-"""Settings of ``make docs``: the Markdown pages of the repository as a site (Sphinx, furo, MyST) that loads nothing from elsewhere.
+"""Settings of ``make docs``: the Markdown pages of the repository as a site (Sphinx, furo, MyST)
+that loads nothing from elsewhere.
 
-The pages stay as a repository browser shows them. The README is the front page; the lists of docs/README.md, and
-what they leave out, are the navigation.
+The pages stay as a repository browser shows them. The README is the front page; the lists of
+docs/README.md, and what they leave out, are the navigation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
-INCLUDED = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "results/README.md"]
+INCLUDED = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/*/*/*.md",
+    "results/README.md",
+]
 FRONT, SHELVES = "README", ROOT / "docs" / "README.md"
 
 project = "mrcbed"
@@ -22,7 +32,18 @@ html_title = "mrcbed"
 root_doc = FRONT
 source_suffix = {".md": "markdown"}
 include_patterns = INCLUDED
-exclude_patterns = ["build", "dist", ".*", "**/.*", "agents", "mrcbed", "tests", "testbed", "topologies", "scenarios"]
+exclude_patterns = [
+    "build",
+    "dist",
+    ".*",
+    "**/.*",
+    "agents",
+    "mrcbed",
+    "tests",
+    "testbed",
+    "topologies",
+    "scenarios",
+]
 extensions = ["myst_parser"]
 myst_heading_anchors = 6  # links to headings as a repository browser makes them
 highlight_language = "none"  # fenced blocks without a language are terminals
@@ -42,22 +63,36 @@ _SHELF = re.compile(r"^## (.+)\n+((?:- .*\n)+)", re.MULTILINE)
 
 def pages() -> list[str]:
     """Names of all pages of the site, as Sphinx has them."""
-    return sorted(str(path.relative_to(ROOT).with_suffix("")) for pattern in INCLUDED for path in ROOT.glob(pattern))
+    return sorted(
+        str(path.relative_to(ROOT).with_suffix(""))
+        for pattern in INCLUDED
+        for path in ROOT.glob(pattern)
+    )
 
 
 def navigation(shelves: str) -> str:
-    """Hidden lists of contents for the front page: what docs/README.md lists under each heading, and after them what is left."""
-    shelf = {name: [f"docs/{target}" for target in _LINK.findall(links)] for name, links in _SHELF.findall(shelves)}
+    """Hidden lists of contents for the front page: what docs/README.md lists under each heading,
+    and after them what is left."""
+    shelf = {
+        name: [f"docs/{target}" for target in _LINK.findall(links)]
+        for name, links in _SHELF.findall(shelves)
+    }
     listed = {page for group in shelf.values() for page in group}
     below = {str(Path(page).parent) for page in listed if Path(page).name == FRONT}
-    rest = [page for page in pages() if page not in listed | {FRONT} and str(Path(page).parent) not in below]
+    rest = [
+        page
+        for page in pages()
+        if page not in listed | {FRONT} and str(Path(page).parent) not in below
+    ]
     return "".join(contents(name, group) for name, group in {**shelf, "More": rest}.items())
 
 
 def contents(caption: str, listed: list[str]) -> str:
     """Return a hidden list of contents; titles are the pages' own."""
     lines = [f":caption: {caption}"] if caption else []
-    return "\n".join(["", "```{toctree}", ":hidden:", *lines, "", *(f"/{page}" for page in listed), "```", ""])
+    return "\n".join(
+        ["", "```{toctree}", ":hidden:", *lines, "", *(f"/{page}" for page in listed), "```", ""]
+    )
 
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
@@ -65,12 +100,15 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
     if page == FRONT:
         source[0] += navigation(SHELVES.read_text(encoding="utf-8"))
     elif Path(page).name == FRONT:
-        beside = [other for other in pages() if Path(other).parent == Path(page).parent and other != page]
+        beside = [
+            other for other in pages() if Path(other).parent == Path(page).parent and other != page
+        ]
         source[0] += contents("", beside) if beside else ""
 
 
 def draw_states(app: Sphinx, page: str, source: list[str]) -> None:
-    """A diagram of states becomes a table: to draw it, a browser would need a program of some megabytes."""
+    """A diagram of states becomes a table: to draw it, a browser would need a program of some
+    megabytes."""
     source[0] = _DIAGRAM.sub(lambda found: states(found[1]), source[0])
 
 

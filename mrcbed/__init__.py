@@ -1,6 +1,7 @@
 """What a Python user works with: ``import mrcbed``. docs/how/python.md shows each name.
 
-A name is imported when it is first used: whoever reads results loads no emulator, and the command line starts at once.
+A name is imported when it is first used: whoever reads results loads no emulator, and the command
+line starts at once.
 """
 
 from __future__ import annotations

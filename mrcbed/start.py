@@ -5,7 +5,9 @@ import gc
 from testbed.machine.stopping import leave_at_once
 
 leave_at_once()
-gc.set_threshold(50_000, 20, 20)  # imports and figures leave next to no cycles; collections by the default took a tenth of a run's time
+# imports and figures leave next to no cycles; collections by the default took a tenth of a run's
+# time
+gc.set_threshold(50_000, 20, 20)
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""The one exception that people see: a single line with what is wrong, where, and the fix. :func:`explain` makes any other exception such a
-line, too."""
+"""The one exception that people see: a single line with what is wrong, where, and the fix.
+:func:`explain` makes any other exception such a line, too."""
 
 from __future__ import annotations
 
@@ -22,11 +22,22 @@ FIXES = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "close other programs, the whole machine is out of open files",
     errno.ENOMEM: "free memory, or raise the limit (ulimit -v)",
-    errno.EAGAIN: "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of the cgroup)",
+    errno.EAGAIN: (
+        "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of "
+        "the cgroup)"
+    ),
 }
 PLACES = (
-    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENOTEMPTY, errno.EINVAL,
-)  # fmt: skip
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ENOTEMPTY,
+    errno.EINVAL,
+)
 LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 """ENOMEM without MemoryError, in the words of Python, its importer and libraries."""
@@ -35,7 +46,8 @@ _NO_THREAD = "can't start new thread"
 
 
 class UserError(Exception):
-    """Bad input, or something that the machine lacks. The message is one line that ends in the fix."""
+    """Bad input, or something that the machine lacks. The message is one line that ends in the
+    fix."""
 
     status = 2
 
@@ -51,7 +63,10 @@ def first_line(error: BaseException) -> str:
 
 
 def internal(error: BaseException) -> str:
-    return f"internal error (please report): {type(error).__name__}: {first_line(error)} (MRCBED_DEBUG=1 shows the traceback)"
+    return (
+        f"internal error (please report): {type(error).__name__}: {first_line(error)} "
+        "(MRCBED_DEBUG=1 shows the traceback)"
+    )
 
 
 class Interrupted(KeyboardInterrupt):
@@ -62,7 +77,11 @@ def refusal(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
     if _NO_THREAD in str(error):
-        return errno.EAGAIN if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY else errno.ENOMEM
+        return (
+            errno.EAGAIN
+            if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+            else errno.ENOMEM
+        )
     if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
         return errno.ENOMEM
     return None
@@ -70,7 +89,11 @@ def refusal(error: BaseException) -> int | None:
 
 def advised(reason: str) -> str:
     """Add advice to another process's last words, if the machine refused it something."""
-    number = errno.EAGAIN if _NO_THREAD in reason else next((n for n in LIMITS if os.strerror(n) in reason), None)
+    number = (
+        errno.EAGAIN
+        if _NO_THREAD in reason
+        else next((n for n in LIMITS if os.strerror(n) in reason), None)
+    )
     return reason if number is None else f"{reason}: {FIXES[number]}"
 
 
@@ -83,7 +106,11 @@ def explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_status
     number = refusal(error)
     if number is not None:
-        location = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
+        location = (
+            f"{error.filename}: "
+            if isinstance(error, OSError) and error.filename is not None
+            else ""
+        )
         return f"{location}{os.strerror(number)}: {FIXES[number]}", UserError.status
     if isinstance(error, OSError) and error.filename is not None and error.errno in PLACES:
         return f"{error.filename}: {os.strerror(error.errno)}: give another place", UserError.status

@@ -1,4 +1,5 @@
-"""Finds this copy of the project: a clone, or a package that pip installed from a wheel. Reads file names only."""
+"""Finds this copy of the project: a clone, or a package that pip installed from a wheel. Reads file
+names only."""
 
 from __future__ import annotations
 
@@ -23,5 +24,7 @@ def documents() -> Path:
     if is_clone():
         return ROOT
     files = importlib.metadata.files("mrcbed") or []
-    readme = next((file for file in files if file.as_posix().endswith(f"{DOCUMENTS}/README.md")), None)
+    readme = next(
+        (file for file in files if file.as_posix().endswith(f"{DOCUMENTS}/README.md")), None
+    )
     return Path(str(readme.locate())).resolve().parent if readme else ROOT

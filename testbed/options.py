@@ -1,5 +1,6 @@
-"""Options and arguments of every command: what a person typed is checked before the command sees it. click's own types accept "nan" within
-any bounds, digits of other scripts, ``1_000``, empty names."""
+"""Options and arguments of every command: what a person typed is checked before the command sees
+it. click's own types accept "nan" within any bounds, digits of other scripts, ``1_000``, empty
+names."""
 
 from __future__ import annotations
 
@@ -22,15 +23,23 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECA
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
     """Return the end of a sentence; "" if nothing is wrong."""
-    if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
+    # as Python has bytes that are none (PEP 383)
+    if any("\ud800" <= char <= "\udfff" for char in word):
         return f"'{word}' is no UTF-8: give another name"
     if not word.strip():
         return "it is empty: drop it, or give a value"
-    if isinstance(kind, (click.types.FloatParamType, click.types.IntParamType)):  # FloatRange and IntRange are of them
+    # FloatRange and IntRange are of them
+    if isinstance(kind, (click.types.FloatParamType, click.types.IntParamType)):
         whole = isinstance(kind, click.types.IntParamType)
-        if not (_WHOLE if whole else _NUMBER).fullmatch(word) or abs(int(word) if whole else float(word)) > MAX_WHOLE:
+        if (
+            not (_WHOLE if whole else _NUMBER).fullmatch(word)
+            or abs(int(word) if whole else float(word)) > MAX_WHOLE
+        ):
             shown = word if len(word) <= 40 else word[:40] + "..."
-            return f"{shown!r} is no {'whole number below 2^63, like 3' if whole else 'number below 2^63, like 2.5'}"
+            return (
+                f"{shown!r} is no "
+                f"{'whole number below 2^63, like 3' if whole else 'number below 2^63, like 2.5'}"
+            )
     return ""
 
 
@@ -39,17 +48,32 @@ offers: list[Callable[[click.Context, click.Parameter], Iterable[str | Completio
 
 class _Checked(click.Parameter):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        own = [item if isinstance(item, CompletionItem) else CompletionItem(item) for more in offers for item in more(ctx, self)]
+        own = [
+            item if isinstance(item, CompletionItem) else CompletionItem(item)
+            for more in offers
+            for item in more(ctx, self)
+        ]
         own = [item for item in own if item.type != "plain" or item.value.startswith(incomplete)]
         return own or super().shell_complete(ctx, incomplete)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        typed = self.name is not None and ctx.get_parameter_source(self.name) in _TYPED and self.type is not click.UNPROCESSED
+        typed = (
+            self.name is not None
+            and ctx.get_parameter_source(self.name) in _TYPED
+            and self.type is not click.UNPROCESSED
+        )
         for word in (value if isinstance(value, (tuple, list)) else (value,)) if typed else ():
             if isinstance(word, str) and (why := wrong(word, self.type)):
                 raise click.BadParameter(why, ctx, self)
-            if isinstance(self, click.Option) and isinstance(self.type, click.Path) and Path(word).is_fifo():  # most are written
-                raise click.BadParameter(f"{word!r} is a FIFO, which may wait for ever: give a file", ctx, self)
+            # most are written
+            if (
+                isinstance(self, click.Option)
+                and isinstance(self.type, click.Path)
+                and Path(word).is_fifo()
+            ):
+                raise click.BadParameter(
+                    f"{word!r} is a FIFO, which may wait for ever: give a file", ctx, self
+                )
         result = super().type_cast_value(ctx, value)
         if typed and isinstance(result, tuple) and len(set(result)) < len(result):
             twice = next(one for one in result if result.count(one) > 1)

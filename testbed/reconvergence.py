@@ -1,4 +1,5 @@
-"""A network that re-routes: some time after a cable has changed, flows are hashed over the cables that live.
+"""A network that re-routes: some time after a cable has changed, flows are hashed over the cables
+that live.
 
 For transports whose paths the switches choose (RoCE, TCP, MPTCP, and MRC over ECMP).
 """
@@ -14,18 +15,23 @@ RECONVERGENCE = 40 * US
 
 
 class Reconvergence:
-    """``repair_ps`` after a cable has changed, the T0 at its end hashes over its other uplinks. All others do so after ``delay_ps``, and
-    that T0 too if ``repair_ps`` is None."""
+    """``repair_ps`` after a cable has changed, the T0 at its end hashes over its other uplinks. All
+    others do so after ``delay_ps``, and that T0 too if ``repair_ps`` is None."""
 
     def __init__(self, world: World, delay_ps: int, repair_ps: int | None = None) -> None:
         self.world, self.delay_ps, self.repair_ps = world, delay_ps, repair_ps
         self.down: list[str] = []
         self.repaired: list[str] = []  # the cables that the T0s at their ends leave out
         self.known: list[str] = []  # those that all others leave out
-        self.coming: list[tuple[int, bool, list[str]]] = []  # when, whether to all, and which cables will be known to be down
+        # when, whether to all, and which cables will be known to be down
+        self.coming: list[tuple[int, bool, list[str]]] = []
 
     def due(self) -> list[int]:
-        planned = [fault.due_ps for fault in self.world.faults() if fault.due_ps is not None and fault.target.links]
+        planned = [
+            fault.due_ps
+            for fault in self.world.faults()
+            if fault.due_ps is not None and fault.target.links
+        ]
         return planned + [t for t, *_ in self.coming]
 
     def changed(self, t: int) -> None:
@@ -68,7 +74,11 @@ class Reconvergence:
         changed = dict.fromkeys((*self.known, *self.repaired))
         for host, agent in enumerate(self.world.agents):
             if not getattr(agent, "closed", False):  # a host whose agent was killed
-                left_out = [name for name in changed if name in (self.repaired if self._is_own(name, host) else self.known)]
+                left_out = [
+                    name
+                    for name in changed
+                    if name in (self.repaired if self._is_own(name, host) else self.known)
+                ]
                 agent.call("reroute", dead_links=left_out)
 
     def _is_own(self, name: str, host: int) -> bool:
@@ -76,7 +86,9 @@ class Reconvergence:
         return link.kind == "fabric" and link.a.node == t0_name(link.plane, fabric.t0_of(host))
 
 
-def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
+def usual(
+    world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None
+) -> Reconvergence | None:
     """Return None where sources route. It knows what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None

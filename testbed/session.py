@@ -1,4 +1,5 @@
-"""A *session*: a fabric brought up in one of the two worlds, broken by faults, and taken down again."""
+"""A *session*: a fabric brought up in one of the two worlds, broken by faults, and taken down
+again."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Session:
-    """``faults``: (kind, target, keys) each, from the begin to the end. ``dilation``: how many times slower an emulated fabric runs.
-    ``options``: the transport's own."""
+    """``faults``: (kind, target, keys) each, from the begin to the end. ``dilation``: how many
+    times slower an emulated fabric runs. ``options``: the transport's own."""
 
     fabric: Fabric
     world: str = EMULATED
@@ -30,8 +31,8 @@ class Session:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def cluster(self, progress: Progress | None = None, **settings: Any) -> World:
-        """Return the fabric in its world, not started. ``settings``: as the world's class has them (``switch``, ``pcap_links`` and so
-        on)."""
+        """Return the fabric in its world, not started. ``settings``: as the world's class has them
+        (``switch``, ``pcap_links`` and so on)."""
         if self.world == SIMULATED:
             from testbed.simulated.cluster import SimulatedCluster
 
@@ -42,12 +43,18 @@ class Session:
 
     @contextmanager
     def up(
-        self, logs: Path | None = None, bar: AbstractContextManager[Progress | None] | None = None, policy: str = "none", **settings: Any
-    ) -> Iterator[World]:  # fmt: skip
-        """Bring it up with an agent of the transport on every host, and inject the faults; all of it ends with the context.
+        self,
+        logs: Path | None = None,
+        bar: AbstractContextManager[Progress | None] | None = None,
+        policy: str = "none",
+        **settings: Any,
+    ) -> Iterator[World]:
+        """Bring it up with an agent of the transport on every host, and inject the faults; all of
+        it ends with the context.
 
-        ``logs``: where agents log, None: nowhere that stays. ``bar``: shows how far the bring-up is, and ends with it. ``policy``: what
-        the controller tells agents of link failures. Raises :class:`testbed.errors.UserError`, :class:`testbed.errors.ClusterDied`.
+        ``logs``: where agents log, None: nowhere that stays. ``bar``: shows how far the bring-up
+        is, and ends with it. ``policy``: what the controller tells agents of link failures. Raises
+        :class:`testbed.errors.UserError`, :class:`testbed.errors.ClusterDied`.
         """
         with ExitStack() as stack:
             folder = logs or Path(stack.enter_context(TemporaryDirectory(prefix="mrcbed-logs-")))

@@ -1,7 +1,7 @@
 """Makes consoles, tables and numbers for people.
 
-Strangers' text may hold brackets or colons, which rich would read as markup or emoji, and control characters. So style is given by
-``style=`` or a :class:`rich.text.Text`, never inside a string.
+Strangers' text may hold brackets or colons, which rich would read as markup or emoji, and control
+characters. So style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class _Console(Console):
         return super().render_str(printable(text), **how)
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        return super().render(_literal(renderable) if isinstance(renderable, Text) else renderable, options)
+        return super().render(
+            _literal(renderable) if isinstance(renderable, Text) else renderable, options
+        )
 
 
 def _literal(cell: Cell) -> Cell:
@@ -39,10 +41,19 @@ def _literal(cell: Cell) -> Cell:
         return cell
     if isinstance(cell, str):
         return shown
-    return Text(shown, cell.style, justify=cell.justify, overflow=cell.overflow, no_wrap=cell.no_wrap, end=cell.end)
+    return Text(
+        shown,
+        cell.style,
+        justify=cell.justify,
+        overflow=cell.overflow,
+        no_wrap=cell.no_wrap,
+        end=cell.end,
+    )
 
 
-def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False) -> Console:
+def console(
+    width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False
+) -> Console:
     standard = sys.stderr if stderr else sys.stdout
     own = verbatim(standard)
     if file is None and own is not standard:
@@ -54,19 +65,32 @@ def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bo
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[Cell] | None], *, title: str = "", caption: str = "",
-    words: Collection[str] = (), names: Collection[str] = (),
-) -> Table:  # fmt: skip
-    """A row that is None is a gap. The first column and those in ``names`` hold names: flush left, never broken. Those in ``words`` hold
-    text, which is wrapped. All others hold numbers: flush right, never broken."""
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell] | None],
+    *,
+    title: str = "",
+    caption: str = "",
+    words: Collection[str] = (),
+    names: Collection[str] = (),
+) -> Table:
+    """A row that is None is a gap. The first column and those in ``names`` hold names: flush left,
+    never broken. Those in ``words`` hold text, which is wrapped. All others hold numbers: flush
+    right, never broken."""
     literal = [None if row is None else [_literal(cell) for cell in row] for row in rows]
-    return Table([printable(head) for head in heads], literal, title, caption, list(map(printable, words)), list(map(printable, names)))
+    return Table(
+        [printable(head) for head in heads],
+        literal,
+        title,
+        caption,
+        list(map(printable, words)),
+        list(map(printable, names)),
+    )
 
 
 @dataclass(frozen=True)
 class Table:
-    """Where a console is too narrow the rest of the columns follows below, so that no number is cut off; each part repeats the first
-    columns."""
+    """Where a console is too narrow the rest of the columns follows below, so that no number is cut
+    off; each part repeats the first columns."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell] | None]
@@ -75,7 +99,9 @@ class Table:
     words: Collection[str]
     names: Collection[str]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | rich_table.Table]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[Text | rich_table.Table]:
         if self.title:
             yield Text(printable(self.title), "table.title")
         yield from map(self._part, self._parts(options.max_width))
@@ -84,11 +110,18 @@ class Table:
 
     def _parts(self, width: int) -> list[list[int]]:
         cells = [list(map(str, row)) for row in self.rows if row is not None]
-        columns = [[head, *(row[number] for row in cells)] for number, head in enumerate(self.heads)]
+        columns = [
+            [head, *(row[number] for row in cells)] for number, head in enumerate(self.heads)
+        ]
         widths = [max(map(_width, column)) for column in columns]
-        widths = [2 + (min(least, TEXT) if head in self.words else least) for head, least in zip(self.heads, widths, strict=True)]
+        widths = [
+            2 + (min(least, TEXT) if head in self.words else least)
+            for head, least in zip(self.heads, widths, strict=True)
+        ]
         keys, rows = 1, len(set(map(tuple, cells)))
-        while len({tuple(row[:keys]) for row in cells}) < rows and 2 * sum(widths[: keys + 1]) < width:
+        while (
+            len({tuple(row[:keys]) for row in cells}) < rows and 2 * sum(widths[: keys + 1]) < width
+        ):
             keys += 1
         parts = [list(range(keys))]
         for number in range(keys, len(widths)):
@@ -99,11 +132,18 @@ class Table:
 
     def _part(self, columns: Sequence[int]) -> rich_table.Table:
         shown = any(map(str.strip, self.heads))
-        result = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=shown)
+        result = rich_table.Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=shown
+        )
         for number in columns:
             head, text = self.heads[number], self.heads[number] in self.words
             left = text or number == 0 or head in self.names
-            result.add_column(head, justify="left" if left else "right", no_wrap=not text, overflow="fold" if text else "ellipsis")
+            result.add_column(
+                head,
+                justify="left" if left else "right",
+                no_wrap=not text,
+                overflow="fold" if text else "ellipsis",
+            )
         for row in self.rows:
             if row is None:
                 result.add_section()
@@ -124,7 +164,7 @@ def _width(cell: str) -> int:
     return max(map(cell_len, cell.split("\n")))
 
 
-# --- numbers; a dash is what is not known --------------------------------------------------------------------------
+# --- numbers; a dash is what is not known ---------------------------------------------------------
 
 
 def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
@@ -137,9 +177,14 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
 def duration(ns: float | None) -> str:
     if ns is None:
         return "–"
-    unit, name = next(((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u), (1.0, "ns"))
+    unit, name = next(
+        ((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u),
+        (1.0, "ns"),
+    )
     size = abs(ns) / unit
-    return f"{ns / unit:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {name}" if ns else "0 µs"
+    return (
+        f"{ns / unit:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {name}" if ns else "0 µs"
+    )
 
 
 def us(ns: float | None) -> str:

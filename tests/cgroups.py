@@ -15,17 +15,22 @@ from tests.suite.contained import unique
 
 @contextmanager
 def limited_group(quota_us: int) -> Iterator[Path]:
-    """A new group beside this process, which gets so much of every 100 ms; empty at first and in the end. Skips the test where this user or
-    this kernel makes none."""
+    """A new group beside this process, which gets so much of every 100 ms; empty at first and in
+    the end. Skips the test where this user or this kernel makes none."""
     home = next(iter(quota.groups()), None)
     if home is None or not os.access(home / "cgroup.procs", os.W_OK):
         pytest.skip("may not make control groups here")
     made = home / unique("mrcbed-test")
     try:
         made.mkdir()
-        file, text = ("cpu.max", f"{quota_us} 100000") if (made / "cpu.max").exists() else ("cpu.cfs_quota_us", str(quota_us))
+        file, text = (
+            ("cpu.max", f"{quota_us} 100000")
+            if (made / "cpu.max").exists()
+            else ("cpu.cfs_quota_us", str(quota_us))
+        )
         (made / file).write_text(text)
-        (made / "cgroup.procs").write_text(str(os.getpid()))  # version 2 refuses it where the controller is not on
+        # version 2 refuses it where the controller is not on
+        (made / "cgroup.procs").write_text(str(os.getpid()))
         (home / "cgroup.procs").write_text(str(os.getpid()))
     except OSError as error:
         pytest.skip(f"may not limit control groups here: {error}")

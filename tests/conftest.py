@@ -1,4 +1,5 @@
-"""For all tests: what hypothesis asks of a machine's speed is not asked here, Ctrl-C works, and they calibrate for themselves."""
+"""For all tests: what hypothesis asks of a machine's speed is not asked here, Ctrl-C works, and
+they calibrate for themselves."""
 
 from __future__ import annotations
 
@@ -15,25 +16,35 @@ from hypothesis import HealthCheck, settings
 from testbed.crowd import MOST_IN_TURNS
 from tests.suite.budgets import Plugin
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for the command, before anything imports NumPy: tests share the cores already
+# as for the command, before anything imports NumPy: tests share the cores already
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A script's background job ignores SIGINT, and so would every process that a test starts and interrupts.
+# A script's background job ignores SIGINT, and so would every process that a test starts and
+# interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-budgets", action="store_true", help="write what each file took into tests/suite/budgets.toml")
+    parser.addoption(
+        "--write-budgets",
+        action="store_true",
+        help="write what each file took into tests/suite/budgets.toml",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Plugin(config), "budgets")
 
 
-gc.disable()  # thousands of tests are found, and stay: looking for garbage among them took a seventh of that time [measured]
+# thousands of tests are found, and stay: looking for garbage among them took a seventh of that time
+# [measured]
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
@@ -42,7 +53,8 @@ def pytest_collection_finish() -> None:
 
 
 ATTACKERS = MOST_IN_TURNS + 64
-"""More connections than servers keep at once, by more than what else they may have open: without a limit it would show."""
+"""More connections than servers keep at once, by more than what else they may have open: without a
+limit it would show."""
 
 
 @pytest.fixture
@@ -50,7 +62,10 @@ def crowd() -> Iterator[list[socket.socket]]:
     """Sockets that are closed at the end; there may be two times :data:`ATTACKERS`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * ATTACKERS + 1000
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard),
+    )
     made: list[socket.socket] = []
     yield made
     for connection in made:
@@ -70,7 +85,10 @@ def signals_stay() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def calibration_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One for all workers: what a packet costs beside other tests must not stretch the time of the machine's own runs."""
+    """One for all workers: what a packet costs beside other tests must not stretch the time of the
+    machine's own runs."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MRCBED_CALIBRATION", str(tmp_path_factory.getbasetemp().parent / "calibration.json"))
+        environment.setenv(
+            "MRCBED_CALIBRATION", str(tmp_path_factory.getbasetemp().parent / "calibration.json")
+        )
         yield

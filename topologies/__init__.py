@@ -1,4 +1,5 @@
-"""Shapes as pure data: multi-plane Clos fabrics, their addresses, paths and what theory allows. It imports nothing else of ours."""
+"""Shapes as pure data: multi-plane Clos fabrics, their addresses, paths and what theory allows. It
+imports nothing else of ours."""
 
 from topologies.clos import Fabric, FabricError, Link, Port
 from topologies.fabrics import load_fabric, named_fabrics

@@ -14,7 +14,8 @@ Kind = Literal["nic", "fabric", "haul"]
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    number: int  # unique in the fabric, dense from 0; the emulation derives the interface index from it
+    # unique in the fabric, dense from 0; the emulation derives the interface index from it
+    number: int
     name: str
     node: str
     plane: int
@@ -22,7 +23,8 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """``a`` is the lower end (host or T0), ``b`` the upper one (T0 or T1); of a long-haul cable ``a`` is in site 0."""
+    """``a`` is the lower end (host or T0), ``b`` the upper one (T0 or T1); of a long-haul cable
+    ``a`` is in site 0."""
 
     name: str
     kind: Kind
@@ -33,10 +35,13 @@ class Link:
 
 
 def cables(fabric: Fabric) -> tuple[Link, ...]:
-    """Plane by plane: cables of hosts, those between T0s and T1s, long-haul cables. Ends are numbered in this order."""
+    """Plane by plane: cables of hosts, those between T0s and T1s, long-haul cables. Ends are
+    numbered in this order."""
     links: list[Link] = []
 
-    def cable(kind: Kind, plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:
+    def cable(
+        kind: Kind, plane: int, low: tuple[str, str], high: tuple[str, str], rate: int
+    ) -> None:
         n = 2 * len(links)
         a = Port(n, low[1], low[0], plane)
         b = Port(n + 1, high[1], high[0], plane)
@@ -45,7 +50,13 @@ def cables(fabric: Fabric) -> tuple[Link, ...]:
     for p in range(fabric.planes):
         for h in range(fabric.host_count):
             t0 = t0_name(p, fabric.t0_of(h))
-            cable("nic", p, (f"h{h}", f"h{h}-p{p}"), (t0, f"{t0}-d{fabric.downlink_of(h)}"), fabric.nic_rate)
+            cable(
+                "nic",
+                p,
+                (f"h{h}", f"h{h}-p{p}"),
+                (t0, f"{t0}-d{fabric.downlink_of(h)}"),
+                fabric.nic_rate,
+            )
         for i in range(fabric.t0_per_plane):
             for j in fabric.t1s_of_t0(i):
                 t0, t1 = t0_name(p, i), t1_name(p, j)

@@ -1,11 +1,14 @@
-"""Converts plain data (TOML, JSON, ``--set``, options) to msgspec Structs. The one place where input is validated.
+"""Converts plain data (TOML, JSON, ``--set``, options) to msgspec Structs. The one place where
+input is validated.
 
-A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds, choices, and a :class:`Doc` for each
-key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` words every refusal
-in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
+A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types,
+bounds, choices, and a :class:`Doc` for each key; its ``__post_init__`` checks what several keys
+must satisfy together, and raises :class:`Refused`. :func:`convert` words every refusal in one line:
+the dotted key, the value, what it must be, and the nearest right name of an unknown key.
 
-Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a default
-for each option, and bounds and meanings beside it. :func:`options_of` makes the Struct.
+Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a
+package declares a dataclass with a default for each option, and bounds and meanings beside it.
+:func:`options_of` makes the Struct.
 """
 
 from __future__ import annotations
@@ -39,8 +42,9 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Doc:
-    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end. ``unit``: of a plain number.
-    ``default``: in words, where the Struct's own only stands for it. ``example``: as TOML writes it."""
+    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its
+    end. ``unit``: of a plain number. ``default``: in words, where the Struct's own only stands for
+    it. ``example``: as TOML writes it."""
 
     meaning: str
     unit: str = ""
@@ -49,9 +53,10 @@ class Doc:
 
 
 class Written(type):
-    """Metaclass of the types that people write in a form of their own: a field holds what ``read`` returns, or ``read`` raises ValueError
-    with the end of a sentence that begins with the value. ``words`` says for a reader what may be written, ``schema`` the same as JSON
-    Schema; ``example`` is a value as TOML writes it."""
+    """Metaclass of the types that people write in a form of their own: a field holds what ``read``
+    returns, or ``read`` raises ValueError with the end of a sentence that begins with the value.
+    ``words`` says for a reader what may be written, ``schema`` the same as JSON Schema; ``example``
+    is a value as TOML writes it."""
 
     words: str
     schema: dict[str, object]
@@ -63,7 +68,9 @@ class Written(type):
 
 def one_of(names: Iterable[str]) -> msgspec.Meta:
     names = tuple(names)
-    return msgspec.Meta(pattern=rf"^(?:{'|'.join(map(re.escape, names))})\Z", extra={"names": names})
+    return msgspec.Meta(
+        pattern=rf"^(?:{'|'.join(map(re.escape, names))})\Z", extra={"names": names}
+    )
 
 
 def text(pattern: str, description: str) -> msgspec.Meta:
@@ -72,13 +79,16 @@ def text(pattern: str, description: str) -> msgspec.Meta:
 
 MAX_NAME = 200
 NAME = text(
-    rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}", f"one line of text without control characters, of at most {MAX_NAME} letters"
+    rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}",
+    f"one line of text without control characters, of at most {MAX_NAME} letters",
 )
-"""A name that its author is free to choose. Pages and drawings are XML, which has no control characters."""
+"""A name that its author is free to choose. Pages and drawings are XML, which has no control
+characters."""
 
 
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
-    """Fill the Struct ``kind``. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
+    """Fill the Struct ``kind``. Raises :class:`Refused`, whose key begins with ``where``. Not
+    ``strict``: text may hold numbers."""
     try:
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -87,8 +97,11 @@ def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T
         raise Refused(where, f"has {_shown(error.object)}, which is no text") from None
 
 
-def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]) -> type[msgspec.Struct]:
-    """Fields are those of the dataclass that have a default, with bounds and meaning. :func:`given` says which of them were set."""
+def options_of(
+    record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]
+) -> type[msgspec.Struct]:
+    """Fields are those of the dataclass that have a default, with bounds and meaning. :func:`given`
+    says which of them were set."""
     hints = get_type_hints(record)
     assert keys.keys() <= hints.keys(), keys.keys() - hints.keys()
     options: list[Any] = []
@@ -107,7 +120,11 @@ def defaults_of(record: type) -> dict[str, object]:
 
 def docs_of(kind: type[msgspec.Struct]) -> dict[str, Doc]:
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    found = {names[name]: _doc(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names}
+    found = {
+        names[name]: _doc(hint)
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        if name in names
+    }
     return {name: doc for name, doc in found.items() if doc is not None}
 
 
@@ -117,7 +134,9 @@ def _doc(hint: Any) -> Doc | None:
 
 
 def given(data: Mapping[str, object], options: type[msgspec.Struct]) -> dict[str, Any]:
-    return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
+    return {
+        key: value for key, value in plain(convert(data, options)).items() if value is not UNSET
+    }
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -154,20 +173,36 @@ def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -
         return Refused(join(key, reason.key), reason.text)
     if message.startswith(_UNKNOWN):
         name = message[len(_UNKNOWN) : -1]
-        return Refused(join(key, name if name.isprintable() else repr(name)), nearest(name, (f.encode_name for f in _struct(at).fields)))
+        return Refused(
+            join(key, name if name.isprintable() else repr(name)),
+            nearest(name, (f.encode_name for f in _struct(at).fields)),
+        )
     if message.startswith(_MISSING):
         return Refused(join(key, message[len(_MISSING) : -1]), "is missing")
     if reason is not None:  # of a type's `read`
         return Refused(key, f"= {_shown(value)} {reason}")
-    names = next((t.extra["names"] for t in _parts(at) if isinstance(t, inspect.Metadata) and t.extra and "names" in t.extra), None)
+    names = next(
+        (
+            t.extra["names"]
+            for t in _parts(at)
+            if isinstance(t, inspect.Metadata) and t.extra and "names" in t.extra
+        ),
+        None,
+    )
     if names and isinstance(value, str):
         return Refused(key, f"= {_shown(value)}: {there_are(value, names)}")
     most = getattr(_bare(at), "max_length", None)
     if most is not None and isinstance(value, (list, tuple, dict)) and len(value) > most:
         return Refused(key, f"has {len(value):,} entries: {most:,} at most")
-    if isinstance(at, inspect.ListType) and isinstance(at.item_type, (inspect.StructType, inspect.DictType)):
-        return Refused(key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]")
-    return Refused(key, f"= {_shown(value)} must be {expected(at)}" if key else f"must be {expected(at)}")
+    if isinstance(at, inspect.ListType) and isinstance(
+        at.item_type, (inspect.StructType, inspect.DictType)
+    ):
+        return Refused(
+            key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]"
+        )
+    return Refused(
+        key, f"= {_shown(value)} must be {expected(at)}" if key else f"must be {expected(at)}"
+    )
 
 
 def _struct(kind: inspect.Type) -> inspect.StructType:
@@ -189,11 +224,17 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
             kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)
             value = value[key]
         else:
-            inner: Any = next(part for part in map(_bare, _parts(kind)) if isinstance(part, _HOLDERS))
+            inner: Any = next(
+                part for part in map(_bare, _parts(kind)) if isinstance(part, _HOLDERS)
+            )
             if number == "...":
                 kind = inner.value_type  # msgspec does not say of which key
             else:
-                kind = inner.item_types[int(number)] if isinstance(inner, inspect.TupleType) else inner.item_type
+                kind = (
+                    inner.item_types[int(number)]
+                    if isinstance(inner, inspect.TupleType)
+                    else inner.item_type
+                )
                 value = value[int(number)]
     parts = _parts(kind)
     return (parts[0] if len(parts) == 1 else kind), value
@@ -223,7 +264,10 @@ def expected(kind: inspect.Type) -> str:
             return str(written.words)
         case inspect.TupleType(item_types=types):
             return f"a list of {len(types)}, each {expected(types[0])}"
-        case inspect.ListType(item_type=item, min_length=least) | inspect.VarTupleType(item_type=item, min_length=least):
+        case (
+            inspect.ListType(item_type=item, min_length=least)
+            | inspect.VarTupleType(item_type=item, min_length=least)
+        ):
             return f"a list{' of one or more' if least else ''}, each {expected(item)}"
     return type(kind).__name__
 
@@ -237,7 +281,9 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
         words = f" in {shown(kind.ge)}..{shown(kind.le)}"
     else:
         limits = (("above", kind.gt), ("from", kind.ge), ("below", kind.lt), ("up to", kind.le))
-        words = " " + " and ".join(f"{word} {shown(bound)}" for word, bound in limits if bound is not None)
+        words = " " + " and ".join(
+            f"{word} {shown(bound)}" for word, bound in limits if bound is not None
+        )
     several = f", a multiple of {kind.multiple_of}" if kind.multiple_of else ""
     return words.rstrip() + several
 

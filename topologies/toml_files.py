@@ -1,4 +1,5 @@
-"""Reads TOML files that a user names. Nothing in a file may take more than a moment, or more than one line to refuse."""
+"""Reads TOML files that a user names. Nothing in a file may take more than a moment, or more than
+one line to refuse."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ FORMAT = 3
 
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
-    """Find the shipped file called ``name``, or else the user's: ``beside`` another file first, then from the working directory. None if
-    there is no such file."""
+    """Find the shipped file called ``name``, or else the user's: ``beside`` another file first,
+    then from the working directory. None if there is no such file."""
     if name == STDIN:
         return STANDARD_INPUT
     named = shipped / f"{name}.toml"
@@ -39,15 +40,21 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, object]]:
-    """Return (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    """Return (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line
+    that begins after the file's name."""
     try:
         if path == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 os.set_blocking(file.fileno(), True)
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not select.select([file], [], [], WRITER_S)[0]:
-                    raise ValueError(f"is a pipe into which nothing comes for {WRITER_S:g} s: give a file")
+                if (
+                    not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+                    and not select.select([file], [], [], WRITER_S)[0]
+                ):
+                    raise ValueError(
+                        f"is a pipe into which nothing comes for {WRITER_S:g} s: give a file"
+                    )
                 raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise ValueError("is a directory: give a file in it") from None
@@ -65,7 +72,10 @@ def read_toml(path: Path) -> tuple[str, dict[str, object]]:
 def take_format(data: dict[str, object]) -> None:
     written = data.pop("format", None)
     if written is None:
-        raise ValueError(f"has no format = {FORMAT}: write its rates and times as the real network's, and add that line")
+        raise ValueError(
+            f"has no format = {FORMAT}: write its rates and times as the real network's, and add "
+            "that line"
+        )
     if written is True or written != FORMAT:
         raise ValueError(f"has format = {written!r}, this version reads {FORMAT}")
 
@@ -81,12 +91,17 @@ def parse_toml(text: str) -> dict[str, object]:
 
 
 def check_values(data: dict[str, object]) -> None:
-    """Raises :class:`topologies.structs.Refused` for what is nested too deep and for numbers beyond 64 bits."""
+    """Raises :class:`topologies.structs.Refused` for what is nested too deep and for numbers beyond
+    64 bits."""
     level: list[tuple[str, Any]] = [("", data)]
     for _ in range(MAX_DEPTH):
         inner: list[tuple[str, Any]] = []
         for path, at in level:
-            for key, item in at.items() if isinstance(at, dict) else ((f"[{i}]", item) for i, item in enumerate(at)):
+            for key, item in (
+                at.items()
+                if isinstance(at, dict)
+                else ((f"[{i}]", item) for i, item in enumerate(at))
+            ):
                 if isinstance(item, (dict, list)):
                     inner.append((join(path, key), item))
                 elif isinstance(item, int) and not -MAX_WHOLE - 1 <= item <= MAX_WHOLE:
@@ -96,4 +111,6 @@ def check_values(data: dict[str, object]) -> None:
         if not inner:
             return
         level = inner
-    raise Refused(level[0][0][:60], f": tables and lists lie in each other more than {MAX_DEPTH} deep")
+    raise Refused(
+        level[0][0][:60], f": tables and lists lie in each other more than {MAX_DEPTH} deep"
+    )

@@ -1,6 +1,8 @@
-"""The prober of one host: sends its probes, judges those that do not come back, and localises on its own counts. Sans-IO.
+"""The prober of one host: sends its probes, judges those that do not come back, and localises on
+its own counts. Sans-IO.
 
-Times are ps. A probe is judged at its deadline, so that counts are comparable. A later one counts as late, not as lost.
+Times are ps. A probe is judged at its deadline, so that counts are comparable. A later one counts
+as late, not as lost.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from typing import Any, Final
 
 from agents.clustermapper.localise import Localiser
 from agents.clustermapper.options import Options
-from agents.clustermapper.probes import cells, cells_of_round, deadline_ps, frame, interval_ps, paths, read
+from agents.clustermapper.probes import (
+    cells,
+    cells_of_round,
+    deadline_ps,
+    frame,
+    interval_ps,
+    paths,
+    read,
+)
 from agents.transport import LONG_AGO, NEVER, Event, FrameIO, Note
 from topologies.clos import Fabric
 
@@ -34,7 +44,8 @@ class Frames:
 
 
 class Mapper(FrameIO):
-    """``nonce`` (64 bits) distinguishes this run's probes. ``seed`` must be the same on all hosts."""
+    """``nonce`` (64 bits) distinguishes this run's probes. ``seed`` must be the same on all
+    hosts."""
 
     def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
         super().__init__()
@@ -62,13 +73,18 @@ class Mapper(FrameIO):
         self.checked = LONG_AGO  # when timer was last called
         self.bucket = -1
         n = cells(fabric)
-        self.sent_by, self.lost_by, self.late_by, self.corrupt_by = [0] * n, [0] * n, [0] * n, [0] * n
+        self.sent_by, self.lost_by, self.late_by, self.corrupt_by = (
+            [0] * n,
+            [0] * n,
+            [0] * n,
+            [0] * n,
+        )
         self.frames = Frames()
         self.localiser = Localiser(fabric, options, [host])
         self.log: list[Event] = []
         self.reports: list[Note] = []
 
-    # --- the loop's side -------------------------------------------------------------------------------------
+    # --- the loop's side --------------------------------------------------------------------------
 
     def start(self, now: int) -> None:
         self.running = True
@@ -91,7 +107,8 @@ class Mapper(FrameIO):
         lag = now - self.deadline()
         self.checked = now
         if lag > self.fabric.base_rtt_ps:
-            # This process was delayed; frames that came meanwhile have not been read yet, and their probes must not be judged before.
+            # This process was delayed; frames that came meanwhile have not been read yet, and their
+            # probes must not be judged before.
             for entry in self.probes.values():
                 entry[0] += lag
         while self.waiting and self.probes[self.waiting[0]][0] <= now:
@@ -102,7 +119,9 @@ class Mapper(FrameIO):
             begin, half = number * self.interval, self.interval // 2
             first, second = cells_of_round(self.fabric, self.options, self.seed, self.host, number)
             times = [begin + self.rng.randrange(half), begin + half + self.rng.randrange(half)]
-            self.slots = [(t, picked) for t, picked in zip(times, (first, second), strict=True) if picked][::-1]
+            self.slots = [
+                (t, picked) for t, picked in zip(times, (first, second), strict=True) if picked
+            ][::-1]
         while self.slots and self.slots[-1][0] <= now:
             self.due += self.slots.pop()[1]
         if now // self.bucket_ps != self.bucket:
@@ -149,10 +168,13 @@ class Mapper(FrameIO):
             self.frames.foreign += 1
             return
         entry = self.probes.get(probe.sequence)
-        expected = entry is not None and entry[1] == probe.cell and self.probed[probe.cell].plane == port
+        expected = (
+            entry is not None and entry[1] == probe.cell and self.probed[probe.cell].plane == port
+        )
         if not probe.sound:
             self.frames.corrupt += 1
-            if entry is not None and expected and probe.nonce == self.nonce and entry[2] == _OUT:  # the damage is in other fields
+            # the damage is in other fields
+            if entry is not None and expected and probe.nonce == self.nonce and entry[2] == _OUT:
                 entry[2] = _CORRUPT
         elif entry is not None and expected:
             if entry[2] == _OUT:
@@ -171,7 +193,7 @@ class Mapper(FrameIO):
                 if entry[2] == _OUT and self.probed[entry[1]].plane == port:
                     entry[2] = _VOID
 
-    # --- judging ---------------------------------------------------------------------------------------------
+    # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, sequence: int) -> None:
         _, cell, fate = self.probes.pop(sequence)
@@ -197,12 +219,17 @@ class Mapper(FrameIO):
         del self.reports[:-KEPT]
         self.reports.append(
             {
-                "event": "mapper", "host": self.host, "links": changed, "bucket": self.bucket, "sent": list(self.sent_by),
-                "lost": list(self.lost_by), "carrier": carrier,
+                "event": "mapper",
+                "host": self.host,
+                "links": changed,
+                "bucket": self.bucket,
+                "sent": list(self.sent_by),
+                "lost": list(self.lost_by),
+                "carrier": carrier,
             }
-        )  # fmt: skip
+        )
 
-    # --- results ---------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
         events, self.log = self.log, []
@@ -214,14 +241,28 @@ class Mapper(FrameIO):
 
     def table(self) -> dict[str, object]:
         return {
-            "running": self.running, "interval_ps": self.interval, "deadline_ps": self.patience, "links": self.localiser.table(),
-            "sent": list(self.sent_by), "lost": list(self.lost_by), "late": list(self.late_by), "corrupt": list(self.corrupt_by),
-            "carrier": [up and not refused for up, refused in zip(self.up, self.refused, strict=True)], "bucket": self.bucket,
-        }  # fmt: skip
+            "running": self.running,
+            "interval_ps": self.interval,
+            "deadline_ps": self.patience,
+            "links": self.localiser.table(),
+            "sent": list(self.sent_by),
+            "lost": list(self.lost_by),
+            "late": list(self.late_by),
+            "corrupt": list(self.corrupt_by),
+            "carrier": [
+                up and not refused for up, refused in zip(self.up, self.refused, strict=True)
+            ],
+            "bucket": self.bucket,
+        }
 
     def counters(self) -> dict[str, int]:
         return {
-            "mapper_tx": self.frames.tx, "mapper_rx": self.frames.rx, "mapper_refused": self.frames.refused,
-            "mapper_sent": sum(self.sent_by), "mapper_lost": sum(self.lost_by), "mapper_late": self.frames.late,
-            "mapper_corrupt": self.frames.corrupt, "mapper_foreign": self.frames.foreign,
-        }  # fmt: skip
+            "mapper_tx": self.frames.tx,
+            "mapper_rx": self.frames.rx,
+            "mapper_refused": self.frames.refused,
+            "mapper_sent": sum(self.sent_by),
+            "mapper_lost": sum(self.lost_by),
+            "mapper_late": self.frames.late,
+            "mapper_corrupt": self.frames.corrupt,
+            "mapper_foreign": self.frames.foreign,
+        }

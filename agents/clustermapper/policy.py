@@ -1,7 +1,7 @@
 """Turns findings into entries of the denylist, and removes them again. Pure.
 
-MRC cannot blame a NIC-T0 link by itself, so that plane of that host is denied (MRC paper). A denial never takes the last path between two
-hosts. All numbers are [ours].
+MRC cannot blame a NIC-T0 link by itself, so that plane of that host is denied (MRC paper). A denial
+never takes the last path between two hosts. All numbers are [ours].
 """
 
 from __future__ import annotations
@@ -39,11 +39,23 @@ def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
     dead = set(bad)
     planes = range(fabric.planes)
     t0s = range(fabric.t0_per_plane)
-    nic = [{p for p in planes if nic_link(fabric, p, h) not in dead} for h in range(fabric.host_count)]
-    ups = [[{j for j in range(fabric.t1_per_plane) if upper_link(p, i, j) not in dead} for i in t0s] for p in planes]
-    across = {(a, b): {p for p in planes if a == b or ups[p][a] & ups[p][b]} for a in t0s for b in t0s}
+    nic = [
+        {p for p in planes if nic_link(fabric, p, h) not in dead} for h in range(fabric.host_count)
+    ]
+    ups = [
+        [{j for j in range(fabric.t1_per_plane) if upper_link(p, i, j) not in dead} for i in t0s]
+        for p in planes
+    ]
+    across = {
+        (a, b): {p for p in planes if a == b or ups[p][a] & ups[p][b]} for a in t0s for b in t0s
+    }
     hosts = range(fabric.host_count)
-    return {(a, b) for a in hosts for b in hosts if a < b and not nic[a] & nic[b] & across[fabric.t0_of(a), fabric.t0_of(b)]}
+    return {
+        (a, b)
+        for a in hosts
+        for b in hosts
+        if a < b and not nic[a] & nic[b] & across[fabric.t0_of(a), fabric.t0_of(b)]
+    }
 
 
 class Policy:
@@ -66,7 +78,12 @@ class Policy:
             elif denial.clear_since == NEVER:
                 denial.clear_since = now
             elif now - denial.clear_since >= self._hold_of(entry):
-                decisions.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ps:.0f} base RTTs"))
+                decisions.append(
+                    self._allow(
+                        entry,
+                        f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ps:.0f} base RTTs",
+                    )
+                )
         unreachable = cut(self.fabric, dead)  # not caused by denials
         if cut(self.fabric, dead | self._links()) != unreachable:
             worst = sorted(self.denied, key=lambda e: self.denied[e].rate, reverse=True)
@@ -75,7 +92,11 @@ class Policy:
                 if cut(self.fabric, dead | staying | set(self.denied[entry].links)) == unreachable:
                     staying |= set(self.denied[entry].links)
                 else:
-                    decisions.append(self._allow(entry, "what else there was is dead: a lossy path is better than none"))
+                    decisions.append(
+                        self._allow(
+                            entry, "what else there was is dead: a lossy path is better than none"
+                        )
+                    )
         for entry, finding in concerned.items():
             if entry in self.denied:
                 continue
@@ -83,7 +104,13 @@ class Policy:
             if cut(self.fabric, dead | self._links() | set(finding.links)) != unreachable:
                 if entry not in self.kept:
                     self.kept.add(entry)
-                    decisions.append(Decision("kept", entry, f"{reason}, but without it two hosts would have no path left"))
+                    decisions.append(
+                        Decision(
+                            "kept",
+                            entry,
+                            f"{reason}, but without it two hosts would have no path left",
+                        )
+                    )
                 continue
             self.kept.discard(entry)
             self.denied[entry] = _Denied(finding.links, finding.rate)
@@ -94,7 +121,8 @@ class Policy:
 
     def _concerns(self, finding: Finding) -> bool:
         if self.mode == "report" or not finding.carrier:
-            return False  # without carrier the host itself stops using the port, and tells its peers
+            # without carrier the host itself stops using the port, and tells its peers
+            return False
         return self.mode == "all" or finding.name.startswith("h")
 
     def _links(self) -> set[str]:

@@ -1,7 +1,8 @@
 """Chooses the probes that a host sends in each round, and builds their frames. Pure.
 
-A probe is source-routed to its sender: uSIDs (T0, own downlink) see the NIC-T0 link, (T0, T1, T0, own downlink) that and one T0-T1 link,
-each both ways. It is of the class of data that is not trimmed, to meet the same fate, and not ECN-capable, to use up no mark.
+A probe is source-routed to its sender: uSIDs (T0, own downlink) see the NIC-T0 link, (T0, T1, T0,
+own downlink) that and one T0-T1 link, each both ways. It is of the class of data that is not
+trimmed, to meet the same fate, and not ECN-capable, to use up no mark.
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ from typing import Any, Final, NamedTuple
 from agents.clustermapper.options import Options
 from agents.packets import dscp
 from agents.packets.headers import HEAD, INNER, crc32, head
-from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
+from topologies.addressing import (
+    TIER_T0,
+    TIER_T1,
+    ev,
+    host_usid,
+    inner_address,
+    outer_address,
+    usid,
+)
 from topologies.clos import Fabric, t0_name, t1_name
 from topologies.units import BYTE
 
 MAGIC: Final = 0x6D726370  # "mrcp"
-PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, sequence number, time sent
+# magic, nonce of the sender's run, cell, sequence number, time sent
+PAYLOAD: Final = Struct("!IQIIQ")
 CRC: Final = Struct("!I")
 LENGTH: Final = HEAD + PAYLOAD.size + CRC.size
 MOST_OF_A_PORT: Final = 0.01
@@ -67,12 +77,20 @@ def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
         for t1 in range(-1, fabric.t1_per_plane):
             sids = (t0, down) if t1 < 0 else (t0, usid(plane, TIER_T1, t1), t0, down)
             value = ev(plane, max(t1, 0))
-            front = head((me, outer_address(sids)), (me, me), value, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, probe_port(fabric))
+            front = head(
+                (me, outer_address(sids)),
+                (me, me),
+                value,
+                dscp.NO_TRIM,
+                dscp.NOT_ECT,
+                LENGTH - HEAD,
+                probe_port(fabric),
+            )
             result.append(Path(len(result), plane, t1, front))
     return tuple(result)
 
 
-# --- frames ------------------------------------------------------------------------------------------------------
+# --- frames ---------------------------------------------------------------------------------------
 
 
 class Probe(NamedTuple):
@@ -104,18 +122,19 @@ def read(buffer: Any, start: int, length: int) -> Probe | None:
     return Probe(sound, nonce, cell, sequence, sent)
 
 
-# --- turns -------------------------------------------------------------------------------------------------------
+# --- turns ----------------------------------------------------------------------------------------
 
 
 def interval_ps(fabric: Fabric, options: Options) -> int:
-    """Every plane of a host gets two probes in this time: as asked, or long enough for :data:`MOST_OF_A_PORT`."""
+    """Every plane of a host gets two probes in this time: as asked, or long enough for
+    :data:`MOST_OF_A_PORT`."""
     least = 2 * LENGTH * BYTE / (MOST_OF_A_PORT * fabric.nic_rate)
     return int(max(options.interval * fabric.base_rtt_ps, least))
 
 
 def deadline_ps(fabric: Fabric) -> int:
-    """Return base RTT, every queue on the way full, and a base RTT for late agents. A probe crosses three egress queues. Trimming bounds
-    them, but trimmed headers may take half of a link."""
+    """Return base RTT, every queue on the way full, and a base RTT for late agents. A probe crosses
+    three egress queues. Trimming bounds them, but trimmed headers may take half of a link."""
     if fabric.trimming:
         upper, last, share = fabric.trim_bytes(False), fabric.trim_bytes(True), 0.5
     else:
@@ -137,22 +156,30 @@ def _order(seed: int, plane: int, t0: int, t1s: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def share(fabric: Fabric, options: Options, seed: int, host: int, plane: int, epoch: int) -> tuple[int, ...]:
-    """Choose the T1s of a plane that a host probes in an epoch, in turn. The T1s stand in a circle, in an order drawn per T0. Hosts begin
-    at equal distances d and take arcs of two d or more, so every T1 is in two arcs. All arcs move on by one each epoch."""
+def share(
+    fabric: Fabric, options: Options, seed: int, host: int, plane: int, epoch: int
+) -> tuple[int, ...]:
+    """Choose the T1s of a plane that a host probes in an epoch, in turn. The T1s stand in a circle,
+    in an order drawn per T0. Hosts begin at equal distances d and take arcs of two d or more, so
+    every T1 is in two arcs. All arcs move on by one each epoch."""
     t1s = fabric.t1_per_plane
     order = _order(seed, plane, fabric.t0_of(host), t1s)
     first = fabric.downlink_of(host) * t1s // fabric.hosts_per_t0 + epoch
     return tuple(order[(first + k) % t1s] for k in range(share_size(fabric, options)))
 
 
-def cells_of_round(fabric: Fabric, options: Options, seed: int, host: int, number: int) -> tuple[list[int], list[int]]:
-    """Return the cells of round ``number`` of the common clock: to the T0s, then to one T1 of each plane. Each list leaves together: planes
-    never meet."""
+def cells_of_round(
+    fabric: Fabric, options: Options, seed: int, host: int, number: int
+) -> tuple[list[int], list[int]]:
+    """Return the cells of round ``number`` of the common clock: to the T0s, then to one T1 of each
+    plane. Each list leaves together: planes never meet."""
     planes = range(fabric.planes)
     size = share_size(fabric, options)
     if not size:
         return [cell_of(fabric, p) for p in planes], []
     epoch, turn = divmod(number, TURNS * size)
-    upper = [cell_of(fabric, p, share(fabric, options, seed, host, p, epoch)[(turn + p) % size]) for p in planes]
+    upper = [
+        cell_of(fabric, p, share(fabric, options, seed, host, p, epoch)[(turn + p) % size])
+        for p in planes
+    ]
     return [cell_of(fabric, p) for p in planes], upper

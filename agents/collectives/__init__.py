@@ -2,5 +2,6 @@
 
 import os
 
-# An agent is one thread on a share of a core: NumPy's BLAS would start a pool in every one of them. Set before NumPy is imported.
+# An agent is one thread on a share of a core: NumPy's BLAS would start a pool in every one of them.
+# Set before NumPy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,7 +1,7 @@
 """Ring all-gather: every rank ends with everyone's part.
 
-Rank r sends to r + 1: in stage 0 its own part, in stage s what arrived in stage s - 1, part (r - s), straight to its place in the
-successor's result. Each place is written once in a step.
+Rank r sends to r + 1: in stage 0 its own part, in stage s what arrived in stage s - 1, part (r -
+s), straight to its place in the successor's result. Each place is written once in a step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class AllGather(Collective):
         k = self.step & 1
         for j in range(self.slices):
             at = j * self.slice
-            self.send(self.next, self.views[k][at : at + self.slice], self.rank * self.part + at, 0, j)
+            self.send(
+                self.next, self.views[k][at : at + self.slice], self.rank * self.part + at, 0, j
+            )
         self.result[k][self.elements(self.rank * self.part, self.part)] = self.input[k]
 
     def sends(self, peer: int, stage: int) -> bool:

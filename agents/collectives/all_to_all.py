@@ -1,7 +1,7 @@
 """All-to-all: part p of rank r's input becomes part r of rank p's result.
 
-Everything is posted at once, to r + 1 first, then r + 2 and so on, so that no rank is everybody's first target. Each place of the result is
-written once in a step.
+Everything is posted at once, to r + 1 first, then r + 2 and so on, so that no rank is everybody's
+first target. Each place of the result is written once in a step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class AllToAll(Collective):
         bases = draw(self.n, self.message_bytes // self.item, dtype, seed)
         expected = bases[0].copy()
         for peer, base in enumerate(bases):
-            expected[self.elements(peer * self.part, self.part)] = base[self.elements(self.rank * self.part, self.part)]
+            expected[self.elements(peer * self.part, self.part)] = base[
+                self.elements(self.rank * self.part, self.part)
+            ]
         return StepData(bases[self.rank], expected, 1)
 
     def send_first(self) -> None:
@@ -39,7 +41,13 @@ class AllToAll(Collective):
             for distance in range(1, self.n):
                 peer = (self.rank + distance) % self.n
                 at = peer * self.part + j * self.slice
-                self.send(peer, self.views[k][at : at + self.slice], self.rank * self.part + j * self.slice, 0, j)
+                self.send(
+                    peer,
+                    self.views[k][at : at + self.slice],
+                    self.rank * self.part + j * self.slice,
+                    0,
+                    j,
+                )
         own = self.elements(self.rank * self.part, self.part)
         self.result[k][own] = self.input[k][own]
 

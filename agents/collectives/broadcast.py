@@ -1,7 +1,8 @@
 """Ring broadcast: what the root has goes round the ring, each rank passing it on slice by slice.
 
-Every other rank sends an empty message round, as an all-gather does. So a rank ends a step only after all have begun it, and two sets of
-buffers are enough here, too (base.py). A broadcast of nearly nothing is thus a barrier.
+Every other rank sends an empty message round, as an all-gather does. So a rank ends a step only
+after all have begun it, and two sets of buffers are enough here, too (base.py). A broadcast of
+nearly nothing is thus a barrier.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Broadcast(Collective):
 
     def lay_out(self) -> None:
         self.set_bytes = self.message_bytes
-        others = self.n - 1 if self.rank == self.given.root else self.n - 2  # whose empty messages come by
+        # whose empty messages come by
+        others = self.n - 1 if self.rank == self.given.root else self.n - 2
         self.arrivals = others + (0 if self.rank == self.given.root else self.slices)
         self.result = self.placed(self.message_bytes // self.item, 0)
 
@@ -54,4 +56,10 @@ class Broadcast(Collective):
             return
         from_root = (self.rank - 1 - stage) % self.n == self.given.root
         at = j * self.slice
-        self.send(self.next, self.in_set(at, self.slice) if from_root else _NOTHING, at if from_root else 0, stage + 1, j)
+        self.send(
+            self.next,
+            self.in_set(at, self.slice) if from_root else _NOTHING,
+            at if from_root else 0,
+            stage + 1,
+            j,
+        )

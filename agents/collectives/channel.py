@@ -1,11 +1,13 @@
-"""Calls on one group, one after the other: collectives on a program's own data, and messages between two ranks.
+"""Calls on one group, one after the other: collectives on a program's own data, and messages
+between two ranks.
 
-Steps are numbered on from call to call, sets of buffers take turns, and writes of earlier calls count (base.py). So every kind of call here
-must end on a rank only after all ranks have begun it; ``send-recv`` does not and is refused.
+Steps are numbered on from call to call, sets of buffers take turns, and writes of earlier calls
+count (base.py). So every kind of call here must end on a rank only after all ranks have begun it;
+``send-recv`` does not and is refused.
 
-A message between two ranks goes straight from memory to memory. The receiver writes the address and length of its buffer into the sender's
-mailbox, at the end of its arena; the sender answers with the data. Both use immediates. The k-th send to a rank meets the k-th receive
-there.
+A message between two ranks goes straight from memory to memory. The receiver writes the address and
+length of its buffer into the sender's mailbox, at the end of its arena; the sender answers with the
+data. Both use immediates. The k-th send to a rank meets the k-th receive there.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ _WHERE = struct.Struct("!QQ")  # offset in the receiver's memory, bytes
 _AT_MOST = 1 << 62  # with the bytes: fewer will do
 MOST_CALLS = 4096
 """Most calls that wait [ours]."""
-REDUCTIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+REDUCTIONS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 _DATA = 1 << SLICE_BITS - 1  # of a rendezvous immediate: the message itself, not where it is wanted
 _SEND, _ASK = 2, 3  # work request ids; 0 and 1 are the buffer sets
 
@@ -46,20 +53,38 @@ class CallData(StepData):
 
 
 class _Call:
-    def __init__(self, number: int, kind: type[Collective], slices: int, dtype: str, size: int, reduce: np.ufunc, root: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        kind: type[Collective],
+        slices: int,
+        dtype: str,
+        size: int,
+        reduce: np.ufunc,
+        root: int,
+    ) -> None:
         self.number = number
-        self.kind, self.slices, self.dtype, self.size, self.reduce, self.root = kind, slices, dtype, size, reduce, root
+        self.kind, self.slices, self.dtype, self.size, self.reduce, self.root = (
+            kind,
+            slices,
+            dtype,
+            size,
+            reduce,
+            root,
+        )
         self.data: CallData | None = None
 
 
 class Channel:
-    """``memory`` is the program's; offsets are within it. Calls that have ended are in :attr:`over`. :attr:`failure` is final."""
+    """``memory`` is the program's; offsets are within it. Calls that have ended are in
+    :attr:`over`. :attr:`failure` is final."""
 
     def __init__(self, group: Group, slices: int, memory: memoryview) -> None:
         self.group = group
         self.slices = slices
         self.memory = memory
-        self.mail = len(group.arena) - group.n * BOXES * _WHERE.size  # what collectives leave free: half a message's part at least
+        # what collectives leave free: half a message's part at least
+        self.mail = len(group.arena) - group.n * BOXES * _WHERE.size
         self.bundle = {bundle.peer: bundle for bundle in group.bundles}
         self.waiting: deque[_Call] = deque()
         self.current: Collective | None = None
@@ -68,19 +93,32 @@ class Channel:
         self.open_writes = [0, 0]
         self.pending: list[Completion] = []  # what peers sent for a call that has not begun here
         self.sends: dict[int, deque[tuple[int, int, int]]] = {}  # by peer: call, offset, bytes
-        self.wanted: dict[int, deque[tuple[int, int]]] = {}  # by peer: offset and bytes that it asked for and has not got
-        self.receives: dict[int, deque[tuple[int, int, int]]] = {}  # by peer: call, offset, bytes; the first `asked` are asked for
+        # by peer: offset and bytes that it asked for and has not got
+        self.wanted: dict[int, deque[tuple[int, int]]] = {}
+        # by peer: call, offset, bytes; the first `asked` are asked for
+        self.receives: dict[int, deque[tuple[int, int, int]]] = {}
         self.asked: dict[int, int] = {}
         self.asked_ever: dict[int, int] = {}
         self.heard_ever: dict[int, int] = {}
         self.sent: dict[int, deque[int]] = {}  # by peer: calls whose data is on its way, in order
         self.over: list[int] = []
-        self.gone: dict[int, tuple[int, str]] = {}  # by rank: after how many collectives its program ended, and why
+        # by rank: after how many collectives its program ended, and why
+        self.gone: dict[int, tuple[int, str]] = {}
         self.failure: Note | None = None
 
-    # --- calls -----------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
-    def call(self, number: int, name: str, dtype: str, size: int, source: int, target: int, reduction: str = "sum", root: int = 0) -> None:
+    def call(
+        self,
+        number: int,
+        name: str,
+        dtype: str,
+        size: int,
+        source: int,
+        target: int,
+        reduction: str = "sum",
+        root: int = 0,
+    ) -> None:
         """``size`` counts as in nccl-tests. Raises :class:`CollectiveError`."""
         kind, n = find(name), self.group.n
         if kind.CREDIT:
@@ -95,7 +133,14 @@ class Channel:
             raise CollectiveError(f"{MOST_CALLS} calls are waiting: wait for some of them")
         item = TYPES[dtype].itemsize
         unit = kind.parts(n) * item
-        slices = next((k for k in range(min(self.slices, max(1, size // unit)), 0, -1) if size % (unit * k) == 0), 1)
+        slices = next(
+            (
+                k
+                for k in range(min(self.slices, max(1, size // unit)), 0, -1)
+                if size % (unit * k) == 0
+            ),
+            1,
+        )
         kind.check(n, slices, size, dtype, 1, 0, TYPES)
         made = _Call(number, kind, slices, dtype, size, REDUCTIONS[reduction], root)
         given, result = kind.sizes(n, size)
@@ -105,10 +150,15 @@ class Channel:
 
     @property
     def outstanding(self) -> int:
-        return len(self.waiting) + sum(map(len, self.sends.values())) + sum(map(len, self.receives.values()))
+        return (
+            len(self.waiting)
+            + sum(map(len, self.sends.values()))
+            + sum(map(len, self.receives.values()))
+        )
 
     def lose(self, peer: int, reason: str, steps: int) -> None:
-        """Take that a rank's program has ended after ``steps`` collectives: those still end, later ones cannot."""
+        """Take that a rank's program has ended after ``steps`` collectives: those still end, later
+        ones cannot."""
         self.gone[peer] = (steps, reason)
         if self.sends.get(peer) or self.receives.get(peer):
             self.failure = self.failure or {"peer_rank": peer, "reason": reason}
@@ -126,7 +176,9 @@ class Channel:
 
     def _check(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > len(self.memory):
-            raise CollectiveError(f"bytes {offset} to {offset + size} are not all in the memory of {len(self.memory)}")
+            raise CollectiveError(
+                f"bytes {offset} to {offset + size} are not all in the memory of {len(self.memory)}"
+            )
 
     def send(self, number: int, peer: int, offset: int, size: int) -> None:
         """Raises :class:`CollectiveError`."""
@@ -146,11 +198,14 @@ class Channel:
 
     def _check_peer(self, peer: int) -> None:
         if peer not in self.bundle:
-            raise CollectiveError(f"rank {peer}: there are ranks 0 to {self.group.n - 1}, and this one is {self.group.rank}")
+            raise CollectiveError(
+                f"rank {peer}: there are ranks 0 to {self.group.n - 1}, and this one is "
+                f"{self.group.rank}"
+            )
         if peer in self.gone:
             raise LostError(peer, self.group.ranks[peer], self.gone[peer][1])
 
-    # --- between two ranks -----------------------------------------------------------------------------------
+    # --- between two ranks ------------------------------------------------------------------------
 
     def _ask(self, peer: int) -> None:
         line = self.receives[peer]
@@ -161,7 +216,14 @@ class Channel:
             self.asked_ever[peer] = place + 1
             asked += 1
             at = self.mail + (self.group.rank * BOXES + place % BOXES) * _WHERE.size
-            self.group.write(self.bundle[peer], 0, _ASK, memoryview(_WHERE.pack(offset, size)), at, RENDEZVOUS << SLICE_BITS)
+            self.group.write(
+                self.bundle[peer],
+                0,
+                _ASK,
+                memoryview(_WHERE.pack(offset, size)),
+                at,
+                RENDEZVOUS << SLICE_BITS,
+            )
         self.asked[peer] = asked
 
     def _match(self, peer: int) -> None:
@@ -172,19 +234,30 @@ class Channel:
             region = self.bundle[peer].memory
             fits = size <= room - _AT_MOST if room >= _AT_MOST else size == room
             if not fits or far + size > region.length:
-                self.failure = {"peer_rank": peer, "reason": f"it receives {room % _AT_MOST} bytes where this rank sends {size}"}
+                self.failure = {
+                    "peer_rank": peer,
+                    "reason": f"it receives {room % _AT_MOST} bytes where this rank sends {size}",
+                }
                 return
             self.sent.setdefault(peer, deque()).append(number)
             bundle = self.bundle[peer]
             self.group.device.post_write(
-                bundle.qpns[0], _SEND, self.memory[offset : offset + size], region.va + far, region.rkey, RENDEZVOUS << SLICE_BITS | _DATA
+                bundle.qpns[0],
+                _SEND,
+                self.memory[offset : offset + size],
+                region.va + far,
+                region.rkey,
+                RENDEZVOUS << SLICE_BITS | _DATA,
             )
 
     def _mail(self, peer: int, imm: int) -> None:
         if imm & _DATA:
             line = self.receives.get(peer)
             if not line or not self.asked.get(peer, 0):
-                self.failure = {"peer_rank": peer, "reason": "it sent a message that this rank has not asked for"}
+                self.failure = {
+                    "peer_rank": peer,
+                    "reason": "it sent a message that this rank has not asked for",
+                }
                 return
             self.over.append(line.popleft()[0])
             self.asked[peer] -= 1
@@ -196,12 +269,15 @@ class Channel:
         far, room = _WHERE.unpack_from(self.group.arena, at)
         line2 = self.wanted.setdefault(peer, deque())
         if len(line2) >= BOXES:
-            self.failure = {"peer_rank": peer, "reason": f"it asked for more than {BOXES} messages at once"}
+            self.failure = {
+                "peer_rank": peer,
+                "reason": f"it asked for more than {BOXES} messages at once",
+            }
             return
         line2.append((far, room))
         self._match(peer)
 
-    # --- as time goes by -------------------------------------------------------------------------------------
+    # --- as time goes by --------------------------------------------------------------------------
 
     def completed(self, completions: list[Completion]) -> None:
         self.failure = self.failure or self.group.failure(completions)
@@ -223,7 +299,10 @@ class Channel:
         elif len(self.pending) + len(mine) <= MOST_KEPT:
             self.pending += mine
         else:
-            self.failure = {"peer_rank": -1, "reason": f"more than {MOST_KEPT} messages for what has not begun here"}
+            self.failure = {
+                "peer_rank": -1,
+                "reason": f"more than {MOST_KEPT} messages for what has not begun here",
+            }
         self._go_on()
 
     def _go_on(self) -> None:
@@ -240,7 +319,9 @@ class Channel:
                 return
             call = self.waiting.popleft()
             assert call.data is not None
-            what = f"{call.kind.name} {call.size} {call.slices} {call.root} {call.dtype} {call.reduce}"
+            what = (
+                f"{call.kind.name} {call.size} {call.slices} {call.root} {call.dtype} {call.reduce}"
+            )
             mark = zlib.crc32(what.encode()) % ((1 << MARK_BITS) - 1) + 1
             given = Given(call.data, self.step, self.open_writes, call.reduce, call.root, mark)
             self.number = call.number

@@ -1,8 +1,10 @@
-"""Draws inputs of a collective and the exact results they must give, the same on every rank from one seed.
+"""Draws inputs of a collective and the exact results they must give, the same on every rank from
+one seed.
 
-Each rank's base array is a part of one sequence. A step's input is the base, transformed so exactly that the expected result needs no
-second reduction: int32 adds the step number (wrapping), float32 multiplies by a power of two. Sums are made in the collective's own order,
-so results are compared bit for bit.
+Each rank's base array is a part of one sequence. A step's input is the base, transformed so exactly
+that the expected result needs no second reduction: int32 adds the step number (wrapping), float32
+multiplies by a power of two. Sums are made in the collective's own order, so results are compared
+bit for bit.
 """
 
 from __future__ import annotations
@@ -12,12 +14,27 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.random  # NumPy would import it on first use, when root is dropped and the clone may be out of reach
+
+# NumPy would import it on first use, when root is dropped and the clone may be out of reach
+import numpy.random
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
-TYPES = DTYPES | {name: np.dtype(name) for name in ("float16", "float64", "int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")}
+TYPES = DTYPES | {
+    name: np.dtype(name)
+    for name in (
+        "float16",
+        "float64",
+        "int8",
+        "int16",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    )
+}
 Array = NDArray[Any]
 Types = Mapping[str, np.dtype[np.generic]]
 ALL = slice(None)

@@ -1,13 +1,16 @@
-"""Flows: any number of one-way streams of messages at once, each on queue pairs of its own. Incast and permutation are lists of flows.
+"""Flows: any number of one-way streams of messages at once, each on queue pairs of its own. Incast
+and permutation are lists of flows.
 
-A sender posts messages back to back, up to ``outstanding`` of them unacknowledged, for a time or a number. Each is one WRITE with immediate
-(its number) into a slot of the receiver's arena. Its bytes are a window of one random sequence, which all flows of a process share and
-nobody copies: message after message, and flow beside flow, begins elsewhere.
+A sender posts messages back to back, up to ``outstanding`` of them unacknowledged, for a time or a
+number. Each is one WRITE with immediate (its number) into a slot of the receiver's arena. Its bytes
+are a window of one random sequence, which all flows of a process share and nobody copies: message
+after message, and flow beside flow, begins elsewhere.
 
-The receiver compares every byte and answers with a *verdict*: a WRITE with immediate of one word (how many bytes were wrong) into the
-sender's arena. A slot is written again only after its verdict came. With twice as many slots as messages in flight verdicts cost no
-throughput. At the end an empty WRITE with immediate tells how many messages there were. It and verdicts may overtake each other, so both
-sides count.
+The receiver compares every byte and answers with a *verdict*: a WRITE with immediate of one word
+(how many bytes were wrong) into the sender's arena. A slot is written again only after its verdict
+came. With twice as many slots as messages in flight verdicts cost no throughput. At the end an
+empty WRITE with immediate tells how many messages there were. It and verdicts may overtake each
+other, so both sides count.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ Words = NDArray[np.uint32]
 WORD = 4
 _PLACES = 1 << 16
 _APART, _FLOWS_APART = 40503, 7919
-"""Windows begin at one of so many places, two words each; messages of a flow, and flows, lie so many apart. Primes: no misplaced packet is
-that far off."""
+"""Windows begin at one of so many places, two words each; messages of a flow, and flows, lie so
+many apart. Primes: no misplaced packet is that far off."""
 _VERDICT = 1 << 31
 _END = 1 << 30
 """Kinds of immediates; the lower 30 bits are a message's number, or how many there were."""
@@ -42,9 +45,11 @@ _NOT_DATA = -1  # work request id of verdicts and ends
 
 @dataclass(frozen=True)
 class Flow:
-    """Times are ps from the run's t0. Exactly one of ``for_ps`` and ``messages`` is set. ``evs``: per plane, 0 for all.
+    """Times are ps from the run's t0. Exactly one of ``for_ps`` and ``messages`` is set. ``evs``:
+    per plane, 0 for all.
 
-    :func:`share` sets ``number``, its place among all flows (-1 before), and how many before it the other end ``received`` and ``sent``."""
+    :func:`share` sets ``number``, its place among all flows (-1 before), and how many before it the
+    other end ``received`` and ``sent``."""
 
     name: str
     src: int
@@ -75,19 +80,33 @@ def parse(tables: Sequence[FlowTable] | None, n: int) -> list[Flow]:
     """Raises :class:`CollectiveError`, which names the fix."""
     result: list[Flow] = []
     for i, table in enumerate(tables or ()):
-        numbers = [value for key, value in table.items() if key != "name" and not (value is None and key in ("for_ps", "messages"))]
+        numbers = [
+            value
+            for key, value in table.items()
+            if key != "name" and not (value is None and key in ("for_ps", "messages"))
+        ]
         if not all(isinstance(value, int) and value >= 0 for value in numbers):
-            raise CollectiveError(f"flow {i} ({table.get('name')}): ranks, times and counts are whole numbers from 0")
+            raise CollectiveError(
+                f"flow {i} ({table.get('name')}): ranks, times and counts are whole numbers from 0"
+            )
         try:
             flow = Flow(**table)
         except TypeError as error:
-            raise CollectiveError(f"flow {i}: {str(error).removeprefix('Flow.__init__() ')}") from None
+            raise CollectiveError(
+                f"flow {i}: {str(error).removeprefix('Flow.__init__() ')}"
+            ) from None
         if flow.src == flow.dst or max(flow.src, flow.dst) >= n:
-            raise CollectiveError(f"flow {i} ({flow.name}) goes from rank {flow.src} to {flow.dst}: two different ranks below {n}")
+            raise CollectiveError(
+                f"flow {i} ({flow.name}) goes from rank {flow.src} to {flow.dst}: two different "
+                f"ranks below {n}"
+            )
         if (flow.for_ps is None) == (flow.messages is None):
             raise CollectiveError(f"flow {i} ({flow.name}): give one of for_ps and messages")
         if 0 in (flow.for_ps, flow.messages) or (flow.messages or 0) > _NUMBER:
-            raise CollectiveError(f"flow {i} ({flow.name}): for_ps and messages are at least 1, messages at most {_NUMBER}")
+            raise CollectiveError(
+                f"flow {i} ({flow.name}): for_ps and messages are at least 1, messages at most "
+                f"{_NUMBER}"
+            )
         result.append(flow)
     if tables is None:
         raise CollectiveError("flows: there are none; give at least one")
@@ -115,12 +134,19 @@ def flows_at(flows: Sequence[Flow], rank: int) -> list[Flow]:
 
 
 def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
-    return [Wanted(flow.dst if flow.src == rank else flow.src, flow.evs) for flow in flows_at(flows, rank)]
+    return [
+        Wanted(flow.dst if flow.src == rank else flow.src, flow.evs)
+        for flow in flows_at(flows, rank)
+    ]
 
 
 def place(received: int, sent: int, message_bytes: int, slots: int) -> int:
-    """Return the byte offset of a flow's slots (as receiver) or verdicts (as sender) after those of so many flows."""
-    return sum(count * -(-slots * size // _ALIGN) * _ALIGN for count, size in ((received, message_bytes), (sent, WORD)))
+    """Return the byte offset of a flow's slots (as receiver) or verdicts (as sender) after those of
+    so many flows."""
+    return sum(
+        count * -(-slots * size // _ALIGN) * _ALIGN
+        for count, size in ((received, message_bytes), (sent, WORD))
+    )
 
 
 def check_room(own: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> None:
@@ -128,13 +154,17 @@ def check_room(own: Sequence[Flow], rank: int, message_bytes: int, slots: int) -
     received = sum(flow.dst == rank for flow in own)
     at = place(received, len(own) - received, message_bytes, slots)
     if at > ARENA:
-        raise CollectiveError(f"the flows of rank {rank} need {at} bytes of slots: there are {ARENA}; lower message_bytes or outstanding")
+        raise CollectiveError(
+            f"the flows of rank {rank} need {at} bytes of slots: there are {ARENA}; lower "
+            "message_bytes or outstanding"
+        )
 
 
 def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
-    """Find the stretch of the best rate, as perftest's print_report_bw() does (src/perftest_parameters.c): from posting i to
-    acknowledgement j >= i, j - i + 1 messages passed whole. Returns these messages and ps. Dinkelbach's iteration: the stretch that is
-    furthest ahead of a rate gives the next rate."""
+    """Find the stretch of the best rate, as perftest's print_report_bw() does
+    (src/perftest_parameters.c): from posting i to acknowledgement j >= i, j - i + 1 messages passed
+    whole. Returns these messages and ps. Dinkelbach's iteration: the stretch that is furthest ahead
+    of a rate gives the next rate."""
     if not posted or acknowledged[-1] <= posted[0]:
         return 0, 0
     count = np.arange(len(posted), dtype=np.float64)
@@ -146,14 +176,18 @@ def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
         best = np.maximum.accumulate(ahead)
         last = int(np.argmax(best + count - rate * ended))
         first = int(np.argmax(ahead[: last + 1]))
-        if ended[last] <= begun[first] or (last - first + 1) * (ended[j] - begun[i]) <= (j - i + 1) * (ended[last] - begun[first]):
+        if ended[last] <= begun[first] or (last - first + 1) * (ended[j] - begun[i]) <= (
+            j - i + 1
+        ) * (ended[last] - begun[first]):
             return j - i + 1, int(ended[j] - begun[i])
         i, j = first, last
 
 
 @lru_cache(maxsize=4)
 def _sequence(seed: int, words: int) -> tuple[Words, bytes]:
-    sequence: Words = numpy.random.default_rng((seed, words)).integers(0, 1 << 32, words + 2 * _PLACES, dtype=np.uint32)
+    sequence: Words = numpy.random.default_rng((seed, words)).integers(
+        0, 1 << 32, words + 2 * _PLACES, dtype=np.uint32
+    )
     sequence.flags.writeable = False
     return sequence, sequence.tobytes()
 
@@ -179,8 +213,8 @@ class Content:
 
 
 class Slots(Foreign):
-    """The arena of a simulated host's flows. What comes is compared at once and not kept: the messages in flight between hundreds of hosts
-    would fill the memory."""
+    """The arena of a simulated host's flows. What comes is compared at once and not kept: the
+    messages in flight between hundreds of hosts would fill the memory."""
 
     def __init__(self) -> None:
         super().__init__(ARENA)
@@ -201,15 +235,21 @@ class Slots(Foreign):
 
 
 class Sender:
-    def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, to: int, verdicts: int) -> None:
+    def __init__(
+        self, job: Flows, number: int, flow: Flow, bundle: Bundle, to: int, verdicts: int
+    ) -> None:
         self.job, self.number, self.flow, self.bundle, self.to = job, number, flow, bundle, to
         self.start = job.t0 + flow.start_ps
         self.stop = NEVER if flow.for_ps is None else self.start + flow.for_ps
         self.content = Content(job.seed, number, job.message_bytes)
-        self.flying = [False] * job.outstanding  # whether a write of this place in turn is not acknowledged yet
-        self.in_slot = [_NOT_DATA] * job.slots  # number of the message that fills it, until the receiver's verdict
+        # whether a write of this place in turn is not acknowledged yet
+        self.flying = [False] * job.outstanding
+        # number of the message that fills it, until the receiver's verdict
+        self.in_slot = [_NOT_DATA] * job.slots
         self.verdicts: Words = (
-            np.zeros(job.slots, np.uint32) if job.group.slots else np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
+            np.zeros(job.slots, np.uint32)
+            if job.group.slots
+            else np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
         )
         self.posted_ps: dict[int, int] = {}  # of messages in flight
         self.posted = 0
@@ -217,7 +257,8 @@ class Sender:
         self.wrong = 0
         self.first_ps = 0
         self.last_ps = 0
-        self.times = (array("q"), array("q"))  # of a counted flow: when each was posted, and when one more was acknowledged
+        # of a counted flow: when each was posted, and when one more was acknowledged
+        self.times = (array("q"), array("q"))
         self.end_sent = False
         self.open_writes = 0
         self.complete = False
@@ -250,7 +291,14 @@ class Sender:
                 self.times[0].append(now)
             self.posted += 1
             self.open_writes += 1
-            job.group.write(self.bundle, n, n, self.content.message(n).data.cast("B"), self.to + slot * job.message_bytes, n)
+            job.group.write(
+                self.bundle,
+                n,
+                n,
+                self.content.message(n).data.cast("B"),
+                self.to + slot * job.message_bytes,
+                n,
+            )
         if self.enough(now) and not self.end_sent:
             self.end_sent = True
             self.open_writes += 1
@@ -259,10 +307,19 @@ class Sender:
             self.complete = True
             peak_messages, peak_ps = peak(*self.times)
             job.notes.append(
-                {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
-                 "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ps": self.first_ps, "end_ps": self.last_ps,
-                 "peak_bytes": peak_messages * job.message_bytes, "peak_ps": peak_ps or None}
-            )  # fmt: skip
+                {
+                    "event": "flow",
+                    "flow": self.number,
+                    "rank": job.group.rank,
+                    "messages": self.posted,
+                    "bytes": self.posted * job.message_bytes,
+                    "wrong": self.wrong,
+                    "start_ps": self.first_ps,
+                    "end_ps": self.last_ps,
+                    "peak_bytes": peak_messages * job.message_bytes,
+                    "peak_ps": peak_ps or None,
+                }
+            )
 
     def write_done(self, now: int, number: int) -> None:
         self.open_writes -= 1
@@ -273,7 +330,13 @@ class Sender:
         if self.flow.messages is not None:
             self.times[1].append(now)
         posted = self.posted_ps.pop(number)
-        record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ps": posted, "end_ps": now}
+        record = {
+            "flow": self.number,
+            "number": number,
+            "bytes": self.job.message_bytes,
+            "start_ps": posted,
+            "end_ps": now,
+        }
         self.job.logged.append((now, "message", record))
 
     def arrived(self, at: int, data: memoryview) -> None:
@@ -297,19 +360,32 @@ class Sender:
 
 
 class Receiver:
-    def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, slots: int, verdicts: int) -> None:
-        self.job, self.number, self.flow, self.bundle, self.verdicts_at = job, number, flow, bundle, verdicts
+    def __init__(
+        self, job: Flows, number: int, flow: Flow, bundle: Bundle, slots: int, verdicts: int
+    ) -> None:
+        self.job, self.number, self.flow, self.bundle, self.verdicts_at = (
+            job,
+            number,
+            flow,
+            bundle,
+            verdicts,
+        )
         self.content = Content(job.seed, number, job.message_bytes)
         words = job.message_bytes // WORD
         self.slots: list[Words] = []
         if not job.group.slots:
-            self.slots = [np.frombuffer(job.group.arena, np.uint32, words, slots + k * job.message_bytes) for k in range(job.slots)]
-        # Otherwise by slot, of what came for it: bytes, the sum of end^2 - begin^2 (size^2 once each byte came once), and bad bytes.
+            self.slots = [
+                np.frombuffer(job.group.arena, np.uint32, words, slots + k * job.message_bytes)
+                for k in range(job.slots)
+            ]
+        # Otherwise by slot, of what came for it: bytes, the sum of end^2 - begin^2 (size^2 once
+        # each byte came once), and bad bytes.
         self.came, self.squares, self.bad = [0] * job.slots, [0] * job.slots, [0] * job.slots
         self.verdicts = np.zeros(job.slots, np.uint32)
         self.views = self.verdicts.data.cast("B")
         self.received = 0
-        self.awaited = list(range(job.slots))  # by slot: the message that comes next; the sender waits for our verdict before another
+        # by slot: the message that comes next; the sender waits for our verdict before another
+        self.awaited = list(range(job.slots))
         self.total = -1  # messages of the flow, -1 until the sender says it
         self.wrong = 0
         self.open_writes = 0
@@ -332,9 +408,18 @@ class Receiver:
         """Count the bytes of a message that are not as they were sent."""
         if not self.job.group.slots:
             return self.content.wrong(number, self.slots[slot])
-        size, came, squares, bad = self.job.message_bytes, self.came[slot], self.squares[slot], self.bad[slot]
+        size, came, squares, bad = (
+            self.job.message_bytes,
+            self.came[slot],
+            self.squares[slot],
+            self.bad[slot],
+        )
         self.came[slot] = self.squares[slot] = self.bad[slot] = 0
-        return bad if (came, squares) == (size, size * size) else min(size, max(1, bad + abs(size - came)))
+        return (
+            bad
+            if (came, squares) == (size, size * size)
+            else min(size, max(1, bad + abs(size - came)))
+        )
 
     def on_immediate(self, imm: int) -> bool:
         """Returns False for what the sender may not send."""
@@ -350,10 +435,18 @@ class Receiver:
         self.awaited[slot] += self.job.slots
         self.wrong += wrong
         self.received += 1
-        self.verdicts[slot] = wrong  # the one before has arrived: the sender would not have used the slot again
+        # the one before has arrived: the sender would not have used the slot again
+        self.verdicts[slot] = wrong
         self.open_writes += 1
         at = slot * WORD
-        self.job.group.write(self.bundle, number, _NOT_DATA, self.views[at : at + WORD], self.verdicts_at + at, _VERDICT | number)
+        self.job.group.write(
+            self.bundle,
+            number,
+            _NOT_DATA,
+            self.views[at : at + WORD],
+            self.verdicts_at + at,
+            _VERDICT | number,
+        )
         return True
 
     def write_done(self, now: int, number: int) -> None:
@@ -361,13 +454,25 @@ class Receiver:
 
 
 class Flows:
-    def __init__(self, group: Group, flows: Sequence[Flow], message_bytes: int, outstanding: int, seed: int, at: int | None) -> None:
+    def __init__(
+        self,
+        group: Group,
+        flows: Sequence[Flow],
+        message_bytes: int,
+        outstanding: int,
+        seed: int,
+        at: int | None,
+    ) -> None:
         if message_bytes < WORD or message_bytes % WORD:
-            raise CollectiveError(f"message_bytes = {message_bytes} must be a multiple of {WORD} above 0")
+            raise CollectiveError(
+                f"message_bytes = {message_bytes} must be a multiple of {WORD} above 0"
+            )
         if not 1 <= outstanding <= 256:
             raise CollectiveError(f"outstanding = {outstanding}: 1 to 256")
         rank = group.rank
-        if [bundle[0] for bundle in group.wanted] != [bundle.peer for bundle in bundles_for(flows, rank)]:
+        if [bundle[0] for bundle in group.wanted] != [
+            bundle.peer for bundle in bundles_for(flows, rank)
+        ]:
             raise CollectiveError("these are not the flows that were set up: set up again")
         self.group = group
         self.message_bytes = message_bytes
@@ -386,10 +491,14 @@ class Flows:
             own_offset = place(len(self.receivers), len(self.senders), message_bytes, self.slots)
             self.offsets.append(own_offset)
             if flow.src == rank:
-                self.senders.append(Sender(self, flow.number, flow, bundle, peer_offset, own_offset))
+                self.senders.append(
+                    Sender(self, flow.number, flow, bundle, peer_offset, own_offset)
+                )
                 self.ends[bundle] = self.senders[-1]
             else:
-                self.receivers.append(Receiver(self, flow.number, flow, bundle, own_offset, peer_offset))
+                self.receivers.append(
+                    Receiver(self, flow.number, flow, bundle, own_offset, peer_offset)
+                )
                 self.ends[bundle] = self.receivers[-1]
         self.logged: list[Event] = []
         self.notes: list[Note] = []
@@ -421,7 +530,9 @@ class Flows:
             end = self.ends[self.group.bundle_of[c.qpn]]
             if c.kind == RECEIVE:
                 if not end.on_immediate(c.imm):
-                    reason = f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
+                    reason = (
+                        f"it sent the immediate {c.imm:#010x}, which is nothing that can come now"
+                    )
                     self.failure = {"peer_rank": self.group.bundle_of[c.qpn].peer, "reason": reason}
                     return
             else:
@@ -447,4 +558,8 @@ class Flows:
         return self.due
 
     def done(self) -> Note:
-        return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}
+        return {
+            "event": "done",
+            "rank": self.group.rank,
+            "wrong": sum(r.wrong for r in self.receivers),
+        }

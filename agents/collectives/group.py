@@ -1,8 +1,10 @@
-"""A rank's place among others: queue pairs to the peers that it talks to, and one arena that they write into.
+"""A rank's place among others: queue pairs to the peers that it talks to, and one arena that they
+write into.
 
-The ``qps`` queue pairs to one peer that serve one purpose are a *bundle*. Its messages may overtake each other between its queue pairs,
-never on one. Every immediate uses up a receive request, which is replaced at once, whether or not a collective runs: so a peer that began
-earlier never finds none.
+The ``qps`` queue pairs to one peer that serve one purpose are a *bundle*. Its messages may overtake
+each other between its queue pairs, never on one. Every immediate uses up a receive request, which
+is replaced at once, whether or not a collective runs: so a peer that began earlier never finds
+none.
 """
 
 from __future__ import annotations
@@ -13,7 +15,18 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypedDict
 
-from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Foreign, Note, Region, Remote, check_target
+from agents.transport import (
+    FLUSHED,
+    OK,
+    RECEIVE,
+    STATUS_NAMES,
+    Completion,
+    Foreign,
+    Note,
+    Region,
+    Remote,
+    check_target,
+)
 
 ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
@@ -43,7 +56,9 @@ class Verbs(Protocol):
     def create_qp(self, peer: int, evs: int = 0) -> Remote: ...
     def connect_qp(self, qpn: int, remote: Remote) -> None: ...
     def post_recv(self, qpn: int, wr_id: int) -> None: ...
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None: ...
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1
+    ) -> None: ...
 
 
 class SetUp(TypedDict):
@@ -67,16 +82,27 @@ class Bundle:
 
 
 class Group:
-    """``ranks``: host number by rank. Both ends share the order of ``wanted`` per pair. ``clock`` gives ps. ``memory``: more memory that
-    peers may write into (channel.py). ``slots``: an arena of flows that keeps nothing (flows.py)."""
+    """``ranks``: host number by rank. Both ends share the order of ``wanted`` per pair. ``clock``
+    gives ps. ``memory``: more memory that peers may write into (channel.py). ``slots``: an arena of
+    flows that keeps nothing (flows.py)."""
 
     def __init__(
-        self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int,
-        clock: Callable[[], int] = time.monotonic_ns, memory: Region | None = None, slots: Foreign | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        device: Verbs,
+        ranks: list[int],
+        rank: int,
+        wanted: Sequence[Wanted],
+        qps: int,
+        clock: Callable[[], int] = time.monotonic_ns,
+        memory: Region | None = None,
+        slots: Foreign | None = None,
+    ) -> None:
         n = len(ranks)
         if n < 2 or len(set(ranks)) != n or not 0 <= rank < n or ranks[rank] != device.host:
-            raise CollectiveError(f"ranks = {ranks}: at least two different hosts, and this one (h{device.host}) at its own rank ({rank})")
+            raise CollectiveError(
+                f"ranks = {ranks}: at least two different hosts, and this one (h{device.host}) "
+                f"at its own rank ({rank})"
+            )
         if not 1 <= qps <= MAX_QPS:
             raise CollectiveError(f"qps = {qps}: 1 to {MAX_QPS}")
         self.device = device
@@ -88,7 +114,8 @@ class Group:
         self.wanted = list(wanted)
         self.connected = False
         self.slots = slots
-        self.arena = memoryview(b"" if slots else mmap.mmap(-1, ARENA))  # shared: a fork would have to promise copies of private ones
+        # shared: a fork would have to promise copies of private ones
+        self.arena = memoryview(b"" if slots else mmap.mmap(-1, ARENA))
         self.region: Region = device.register(slots or self.arena)
         self.bundles: list[Bundle] = []
         self.bundle_of: dict[int, Bundle] = {}
@@ -100,15 +127,23 @@ class Group:
             self.bundles.append(bundle)
             for q in own_qps:
                 self.bundle_of[q["qpn"]] = bundle
-            self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region), **extra} for q in own_qps)
+            self.local.setdefault(str(peer), []).extend(
+                {**q, "arena": list(self.region), **extra} for q in own_qps
+            )
 
-    def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int, slots: bool = False) -> bool:
+    def is_for(
+        self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int, slots: bool = False
+    ) -> bool:
         own = (self.ranks, self.rank, self.wanted, self.qps, self.slots is not None)
         return own == (tuple(ranks), rank, list(wanted), qps, slots)
 
     def connect(self, remotes: dict[str, list[Remote]]) -> None:
-        # All regions are read before the first queue pair is connected, because connecting is final.
-        regions = {bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]] for bundle in self.bundles}
+        # All regions are read before the first queue pair is connected, because connecting is
+        # final.
+        regions = {
+            bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]]
+            for bundle in self.bundles
+        }
         used: dict[int, int] = {}
         for bundle in self.bundles:
             first = used.get(bundle.peer, 0)
@@ -123,9 +158,13 @@ class Group:
                 bundle.memory = _region(remote_qps[0]["memory"])
         self.connected = True
 
-    def write(self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int) -> None:
+    def write(
+        self, bundle: Bundle, lane: int, wr_id: int, memory: memoryview, offset: int, imm: int
+    ) -> None:
         qpn = bundle.qpns[lane % len(bundle.qpns)]
-        self.device.post_write(qpn, wr_id, memory, bundle.remote.va + offset, bundle.remote.rkey, imm)
+        self.device.post_write(
+            qpn, wr_id, memory, bundle.remote.va + offset, bundle.remote.rkey, imm
+        )
 
     def take(self, completions: list[Completion]) -> list[Completion]:
         own = [c for c in completions if c.qpn in self.bundle_of]
@@ -152,6 +191,8 @@ def _one_copy(ranks: tuple[int, ...]) -> tuple[int, ...]:
 def _region(values: Sequence[Any]) -> Region:
     va, rkey, length = values
     if not all(isinstance(value, int) for value in (va, rkey, length)):
-        raise CollectiveError(f"arena = {list(values)}: they must be whole numbers, as the peer's setup answered")
+        raise CollectiveError(
+            f"arena = {list(values)}: they must be whole numbers, as the peer's setup answered"
+        )
     check_target(va, rkey, ARENA, -1)
     return Region(va, rkey, length)

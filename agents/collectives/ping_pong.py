@@ -1,7 +1,8 @@
-"""Ping-pong between two ranks: rank 0 writes, rank 1 answers with as much. A step at rank 0 is one round trip, as ib_write_lat counts.
+"""Ping-pong between two ranks: rank 0 writes, rank 1 answers with as much. A step at rank 0 is one
+round trip, as ib_write_lat counts.
 
-Rank 1 ends a step when rank 0's message is there; rank 0's next one proves that the answer arrived. So each rank ends a step only after the
-other began it.
+Rank 1 ends a step when rank 0's message is there; rank 0's next one proves that the answer arrived.
+So each rank ends a step only after the other began it.
 """
 
 from __future__ import annotations

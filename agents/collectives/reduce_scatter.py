@@ -1,7 +1,8 @@
 """Ring reduce-scatter: rank r ends with the sum of everyone's chunk r.
 
-Rank r sends to r + 1. In stage s it sends chunk (r - 1 - s): in stage 0 its own part, later what arrived with its own part added. It adds
-in place, in the scratch of the stage in which the chunk arrived: nobody writes there again in the same step.
+Rank r sends to r + 1. In stage s it sends chunk (r - 1 - s): in stage 0 its own part, later what
+arrived with its own part added. It adds in place, in the scratch of the stage in which the chunk
+arrived: nobody writes there again in the same step.
 """
 
 from __future__ import annotations
@@ -38,12 +39,16 @@ class ReduceScatter(Collective):
         n = self.n
         bases = draw(n, self.message_bytes // self.item, dtype, seed)
         part = self.elements(self.rank * self.part, self.part)
-        return StepData(bases[self.rank], ring_sum([bases[(self.rank + 1 + k) % n][part] for k in range(n)]), n)
+        return StepData(
+            bases[self.rank], ring_sum([bases[(self.rank + 1 + k) % n][part] for k in range(n)]), n
+        )
 
     def send_first(self) -> None:
         for j in range(self.slices):
             at = (self.rank - 1) % self.n * self.part + j * self.slice
-            self.send(self.next, self.views[self.step & 1][at : at + self.slice], j * self.slice, 0, j)
+            self.send(
+                self.next, self.views[self.step & 1][at : at + self.slice], j * self.slice, 0, j
+            )
 
     def sends(self, peer: int, stage: int) -> bool:
         return peer == self.previous and stage < self.n - 1
@@ -55,7 +60,9 @@ class ReduceScatter(Collective):
         own = self.input[k][self.elements(chunk * self.part + j * self.slice, self.slice)]
         sums = self.scratch[k][self.elements(at, self.slice)]
         if stage == self.n - 2:
-            self.given.reduce(own, sums, out=self.result[k][self.elements(j * self.slice, self.slice)])
+            self.given.reduce(
+                own, sums, out=self.result[k][self.elements(j * self.slice, self.slice)]
+            )
         else:
             self.given.reduce(own, sums, out=sums)
             self.send(self.next, self.in_set(at, self.slice), at + self.part, stage + 1, j)

@@ -1,4 +1,5 @@
-"""Collectives by name: every module of this package that defines a named :class:`Collective` adds one."""
+"""Collectives by name: every module of this package that defines a named :class:`Collective` adds
+one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ FLOWS = "flows"
 
 @lru_cache(maxsize=1)
 def _modules() -> list[ModuleType]:
-    return [importlib.import_module(f"{agents.collectives.__name__}.{m.name}") for m in pkgutil.iter_modules(agents.collectives.__path__)]
+    return [
+        importlib.import_module(f"{agents.collectives.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(agents.collectives.__path__)
+    ]
 
 
 def collectives() -> dict[str, type[Collective]]:

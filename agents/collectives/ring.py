@@ -1,10 +1,13 @@
-"""Ring all-reduce: reduce-scatter, then all-gather, in slices that flow through the ring like a pipeline.
+"""Ring all-reduce: reduce-scatter, then all-gather, in slices that flow through the ring like a
+pipeline.
 
-Rank r sends to r + 1, always straight to the chunk's place in the successor's result. In reduce-scatter stage s it sends chunk (r - s), and
-the successor adds its own part. After n - 1 stages rank r holds the finished chunk (r + 1). In all-gather stage s it sends chunk
-(r + 1 - s). A chunk's place is thus written twice by the predecessor in a step: with a partial sum, then with the finished chunk, which
-exists only after the partial sum, sent on, went all round the ring. A predecessor that is a step ahead has the finished chunks of the step
-between, to which this rank added: so it has got half of that step's messages, and compared the result that lay here.
+Rank r sends to r + 1, always straight to the chunk's place in the successor's result. In
+reduce-scatter stage s it sends chunk (r - s), and the successor adds its own part. After n - 1
+stages rank r holds the finished chunk (r + 1). In all-gather stage s it sends chunk (r + 1 - s). A
+chunk's place is thus written twice by the predecessor in a step: with a partial sum, then with the
+finished chunk, which exists only after the partial sum, sent on, went all round the ring. A
+predecessor that is a step ahead has the finished chunks of the step between, to which this rank
+added: so it has got half of that step's messages, and compared the result that lay here.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ class RingAllReduce(Collective):
     """Result and message have the same size."""
 
     name: ClassVar[str] = "ring-allreduce"
-    OVERLAP: ClassVar[bool] = True  # the last chunk that a rank adds to comes in half-way, and nobody has it before
+    # the last chunk that a rank adds to comes in half-way, and nobody has it before
+    OVERLAP: ClassVar[bool] = True
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:
@@ -59,7 +63,9 @@ class RingAllReduce(Collective):
 
     def drawn(self, dtype: str, seed: int) -> StepData:
         n, count = self.n, self.message_bytes // self.item
-        return StepData(draw(n, count, dtype, seed)[self.rank], ring_total(n, count, dtype, seed), n)
+        return StepData(
+            draw(n, count, dtype, seed)[self.rank], ring_total(n, count, dtype, seed), n
+        )
 
     def _fill(self, step: int, most: int) -> None:
         self.filled = len(self.data.base)  # each part when it is needed
@@ -72,7 +78,9 @@ class RingAllReduce(Collective):
 
     def _pass_on(self, stage: int, j: int) -> None:
         n = self.n
-        chunk = (self.rank + 1 - (stage - (n - 1))) % n if stage >= n - 1 else (self.rank - stage) % n
+        chunk = (
+            (self.rank + 1 - (stage - (n - 1))) % n if stage >= n - 1 else (self.rank - stage) % n
+        )
         at = chunk * self.part + j * self.slice
         self.send(self.next, self.in_set(at, self.slice), at, stage, j)
 
@@ -81,7 +89,9 @@ class RingAllReduce(Collective):
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
         if stage < self.n - 1:
-            part = self.elements((self.rank - 1 - stage) % self.n * self.part + j * self.slice, self.slice)
+            part = self.elements(
+                (self.rank - 1 - stage) % self.n * self.part + j * self.slice, self.slice
+            )
             sums = self.result[self.step & 1][part]
             self.data.fill(self.step, self.own, part)
             self.given.reduce(self.own, sums, out=sums)

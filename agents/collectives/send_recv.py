@@ -1,6 +1,8 @@
-"""Send and receive as nccl-tests' sendrecv does it: rank r sends its whole buffer to r + 1 and receives that of r - 1.
+"""Send and receive as nccl-tests' sendrecv does it: rank r sends its whole buffer to r + 1 and
+receives that of r - 1.
 
-A rank's result depends on its predecessor alone, so only credit keeps it from running ahead of its successor.
+A rank's result depends on its predecessor alone, so only credit keeps it from running ahead of its
+successor.
 """
 
 from __future__ import annotations

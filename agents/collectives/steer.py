@@ -22,7 +22,8 @@ class Agent(Protocol):
 
 
 class CutOff:
-    """Hosts that the denylist cuts off from receivers: nothing arrives until an entry is removed, and people must learn why."""
+    """Hosts that the denylist cuts off from receivers: nothing arrives until an entry is removed,
+    and people must learn why."""
 
     def __init__(self, hosts: Sequence[int]) -> None:
         self._hosts = hosts
@@ -35,25 +36,52 @@ class CutOff:
 
     @property
     def line(self) -> str:
-        pairs = [(self._hosts[rank], peer) for rank, peers in sorted(self._peers.items()) for peer in peers]
+        pairs = [
+            (self._hosts[rank], peer)
+            for rank, peers in sorted(self._peers.items())
+            for peer in peers
+        ]
         if not pairs:
             return ""
         src, dst = pairs[0]
         more = f" and of {len(pairs) - 1} other pairs" if len(pairs) > 1 else ""
-        entries = ", ".join(self._entries[:MOST_NAMED]) + (", ..." if len(self._entries) > MOST_NAMED else "")
-        return f"every path from h{src} to h{dst}{more} is denied: take entries off the denylist ({entries})"
+        entries = ", ".join(self._entries[:MOST_NAMED]) + (
+            ", ..." if len(self._entries) > MOST_NAMED else ""
+        )
+        return (
+            f"every path from h{src} to h{dst}{more} is denied: take entries off the denylist "
+            f"({entries})"
+        )
 
 
 def connect(
-    agents: Sequence[Agent], hosts: list[int], collective: str, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
+    agents: Sequence[Agent],
+    hosts: list[int],
+    collective: str,
+    qps: int = 1,
+    slices: int = 4,
+    flows: list[FlowTable] | None = None,
 ) -> None:
-    """``agents`` in rank order, ``hosts`` their host numbers. Queue pairs that exist on all agents are kept."""
+    """``agents`` in rank order, ``hosts`` their host numbers. Queue pairs that exist on all agents
+    are kept."""
 
     def set_up() -> list[SetUp]:
-        request: dict[str, object] = {"collective": collective, "ranks": hosts, "qps": qps, "slices": slices}
-        return [a.call("setup", rank=i, **request, **({"flows": own[i]} if own else {})) for i, a in enumerate(agents)]
+        request: dict[str, object] = {
+            "collective": collective,
+            "ranks": hosts,
+            "qps": qps,
+            "slices": slices,
+        }
+        return [
+            a.call("setup", rank=i, **request, **({"flows": own[i]} if own else {}))
+            for i, a in enumerate(agents)
+        ]
 
-    own = [[asdict(flow) for flow in part] for part in share(parse(flows, len(hosts)), len(hosts))] if flows else []
+    own = (
+        [[asdict(flow) for flow in part] for part in share(parse(flows, len(hosts)), len(hosts))]
+        if flows
+        else []
+    )
     answers = set_up()
     if all(m["connected"] for m in answers):
         return
@@ -62,14 +90,22 @@ def connect(
             agent.call("abort")
         answers = set_up()
     for i, agent in enumerate(agents):
-        agent.call("connect", remotes={peer: answers[int(peer)]["qps"][str(i)] for peer in answers[i]["qps"]})
+        agent.call(
+            "connect",
+            remotes={peer: answers[int(peer)]["qps"][str(i)] for peer in answers[i]["qps"]},
+        )
 
 
 def wait_for_all(
-    agents: Sequence[Agent], on_note: Callable[[int, Note], None], check: Callable[[], int | None], timeout: int, clock: Clock
+    agents: Sequence[Agent],
+    on_note: Callable[[int, Note], None],
+    check: Callable[[], int | None],
+    timeout: int,
+    clock: Clock,
 ) -> bool:
-    """Pass notifications to ``on_note(rank, note)`` until each rank is done (True). Returns False if a rank failed, an agent hung up, or
-    ``timeout`` has passed. ``check`` is called every 0.3 s of real time; it may raise, and return when to call it again."""
+    """Pass notifications to ``on_note(rank, note)`` until each rank is done (True). Returns False
+    if a rank failed, an agent hung up, or ``timeout`` has passed. ``check`` is called every 0.3 s
+    of real time; it may raise, and return when to call it again."""
     done: set[int] = set()
     end, often = clock.now() + timeout, clock.patience(CHECK_S)
     with clock.waiter(agents) as wait:
@@ -90,10 +126,24 @@ def wait_for_all(
     return len(done) == len(agents)
 
 
-def join(agents: Sequence[Agent], hosts: list[int], group: str, memory: int, qps: int = 1, slices: int = 4) -> list[int]:
+def join(
+    agents: Sequence[Agent],
+    hosts: list[int],
+    group: str,
+    memory: int,
+    qps: int = 1,
+    slices: int = 4,
+) -> list[int]:
     """Returns the memories' descriptors in the agents' processes."""
     descriptors = [int(agent.call("program", size=memory)["fd"]) for agent in agents]
-    answers = [agent.call("group", group=group, ranks=hosts, rank=rank, qps=qps, slices=slices)["qps"] for rank, agent in enumerate(agents)]
+    answers = [
+        agent.call("group", group=group, ranks=hosts, rank=rank, qps=qps, slices=slices)["qps"]
+        for rank, agent in enumerate(agents)
+    ]
     for rank, agent in enumerate(agents):
-        agent.call("join", group=group, remotes={peer: answers[int(peer)][str(rank)] for peer in answers[rank]})
+        agent.call(
+            "join",
+            group=group,
+            remotes={peer: answers[int(peer)][str(rank)] for peer in answers[rank]},
+        )
     return descriptors

@@ -1,13 +1,16 @@
 """Tree all-reduce by recursive halving and doubling, over a power of two of ranks.
 
-The message falls into slices that go through all stages independently, like a pipeline. Halving stage t (0 .. L-1, n = 2^L): the rank and
-its partner at distance n / 2^(t+1) hold partial sums of the same window. Each sends the half that the other keeps into the other's scratch
-of that stage, and adds what it gets to its own half. After L stages rank r has the finished chunk r of the slice. Doubling stage L + u:
-partners at distance 2^u send each other the window that they have, straight to its place in the result.
+The message falls into slices that go through all stages independently, like a pipeline. Halving
+stage t (0 .. L-1, n = 2^L): the rank and its partner at distance n / 2^(t+1) hold partial sums of
+the same window. Each sends the half that the other keeps into the other's scratch of that stage,
+and adds what it gets to its own half. After L stages rank r has the finished chunk r of the slice.
+Doubling stage L + u: partners at distance 2^u send each other the window that they have, straight
+to its place in the result.
 
-A rank's input lies in its result, and so do its partial sums; later one partner writes there once, in a doubling stage. The rank gave that
-very window to this partner in the halving, whose finished sums were made from it. So what was read from there has arrived. A partner's
-message that comes early is used in its turn.
+A rank's input lies in its result, and so do its partial sums; later one partner writes there once,
+in a doubling stage. The rank gave that very window to this partner in the halving, whose finished
+sums were made from it. So what was read from there has arrived. A partner's message that comes
+early is used in its turn.
 """
 
 from __future__ import annotations
@@ -49,7 +52,14 @@ class TreeAllReduce(Collective):
     def refused(n: int) -> str:
         if not 2 <= n <= MOST:
             return f"2 to {MOST}"
-        return f"it takes a power of two, like {1 << n.bit_length() - 1}; ring-allreduce takes any number" if n & n - 1 else ""
+        return (
+            (
+                f"it takes a power of two, like {1 << n.bit_length() - 1}; ring-allreduce takes "
+                "any number"
+            )
+            if n & n - 1
+            else ""
+        )
 
     def lay_out(self) -> None:
         n, count = self.n, self.message_bytes // self.item
@@ -58,16 +68,23 @@ class TreeAllReduce(Collective):
         self.set_bytes = 2 * self.message_bytes - self.part
         self.arrivals = 2 * levels * self.slices
         self.result = self.placed(count, 0)
-        self.scratch = self.placed((self.message_bytes - self.part) // self.item, self.message_bytes)
-        self.window = [0]  # where the window held before stage t begins, bytes within a slice; it is whole >> t long
+        self.scratch = self.placed(
+            (self.message_bytes - self.part) // self.item, self.message_bytes
+        )
+        # where the window held before stage t begins, bytes within a slice; it is whole >> t long
+        self.window = [0]
         for t in range(levels):
-            self.window.append(self.window[t] + (self.rank >> (levels - 1 - t) & 1) * (self.whole >> t + 1))
+            self.window.append(
+                self.window[t] + (self.rank >> (levels - 1 - t) & 1) * (self.whole >> t + 1)
+            )
         self.stage = [0] * self.slices  # per slice: stages done
         self.got = [0] * self.slices  # and, bit by bit, stages whose message is here
 
     def drawn(self, dtype: str, seed: int) -> StepData:
         n, count = self.n, self.message_bytes // self.item
-        return StepData(draw(n, count, dtype, seed)[self.rank], tree_total(n, count, dtype, seed), n)
+        return StepData(
+            draw(n, count, dtype, seed)[self.rank], tree_total(n, count, dtype, seed), n
+        )
 
     def send_first(self) -> None:
         self.stage = [0] * self.slices
@@ -84,14 +101,24 @@ class TreeAllReduce(Collective):
             keep = self.window[stage + 1]
             give = 2 * self.window[stage] + size - keep  # the window's other half
             at = j * self.whole + give
-            self.send(self.rank ^ self.n >> stage + 1, self.in_set(at, size), self.message_bytes + self._scratch_at(stage, j), stage, j)
+            self.send(
+                self.rank ^ self.n >> stage + 1,
+                self.in_set(at, size),
+                self.message_bytes + self._scratch_at(stage, j),
+                stage,
+                j,
+            )
         else:
             up = stage - self.levels
             at = j * self.whole + self.window[self.levels - up]
-            self.send(self.rank ^ 1 << up, self.in_set(at, self.whole >> self.levels - up), at, stage, j)
+            self.send(
+                self.rank ^ 1 << up, self.in_set(at, self.whole >> self.levels - up), at, stage, j
+            )
 
     def sends(self, peer: int, stage: int) -> bool:
-        return stage < 2 * self.levels and peer == self.rank ^ (self.n >> stage + 1 if stage < self.levels else 1 << stage - self.levels)
+        return stage < 2 * self.levels and peer == self.rank ^ (
+            self.n >> stage + 1 if stage < self.levels else 1 << stage - self.levels
+        )
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
         self.got[j] |= 1 << stage
@@ -104,6 +131,8 @@ class TreeAllReduce(Collective):
             k = self.step & 1
             size = self.whole >> stage + 1
             kept = self.result[k][self.elements(j * self.whole + self.window[stage + 1], size)]
-            self.given.reduce(kept, self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=kept)
+            self.given.reduce(
+                kept, self.scratch[k][self.elements(self._scratch_at(stage, j), size)], out=kept
+            )
         if stage + 1 < 2 * self.levels:
             self._exchange(stage + 1, j)

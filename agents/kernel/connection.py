@@ -1,7 +1,8 @@
 """A queue pair over one connection: posted requests in, completions out.
 
-States: INIT (made), CONNECTING (requests are taken and wait), OPEN, ERROR, CLOSED (both ends meant it). A WRITE is complete when the peer's
-*kernel* has acknowledged all its bytes: the peer's agent then places them whatever becomes of us, as with a NIC.
+States: INIT (made), CONNECTING (requests are taken and wait), OPEN, ERROR, CLOSED (both ends meant
+it). A WRITE is complete when the peer's *kernel* has acknowledged all its bytes: the peer's agent
+then places them whatever becomes of us, as with a NIC.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from typing import NamedTuple
 
 from agents.kernel.framing import BYE, HELLO, WRITE, FramingError, Header, Inbound, Memory
 from agents.kernel.info import unacknowledged, unsent
-from agents.transport import FLUSHED, LONG_AGO, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED, Completion, Event
+from agents.transport import (
+    FLUSHED,
+    LONG_AGO,
+    OK,
+    RECEIVE,
+    REMOTE_ACCESS,
+    RETRY_EXCEEDED,
+    Completion,
+    Event,
+)
 from agents.transport import WRITE as WRITE_DONE
 from topologies.units import MS
 
@@ -40,7 +50,14 @@ class Connection:
     """``token``: what a peer must know to connect."""
 
     def __init__(
-        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ps: int, completions: list[Completion], log: Callable[[Event], None]
+        self,
+        qpn: int,
+        peer: int,
+        token: int,
+        memory: Memory,
+        timeout_ps: int,
+        completions: list[Completion],
+        log: Callable[[Event], None],
     ) -> None:
         self.qpn, self.peer, self.token, self.timeout_ps = qpn, peer, token, timeout_ps
         self.state = INIT
@@ -49,17 +66,23 @@ class Connection:
         self.blocked = False  # the kernel's buffer is full, or the connection is not there yet
         self.quiesced = False  # the kernel gets no more bytes
         self.leaving = False  # the peer said BYE
-        self.counts = {"tx_messages": 0, "rx_messages": 0, "rx_refused_access": 0, "rx_bad_header": 0}
+        self.counts = {
+            "tx_messages": 0,
+            "rx_messages": 0,
+            "rx_refused_access": 0,
+            "rx_bad_header": 0,
+        }
         self._completions, self._log = completions, log
         self._unsent: deque[memoryview] = deque()
         self._outgoing: deque[Outgoing] = deque()
         self._recvs: deque[int] = deque()
-        self._immediates: deque[tuple[int, int]] = deque()  # (imm, length) without a receive request
+        # (imm, length) without a receive request
+        self._immediates: deque[tuple[int, int]] = deque()
         self._written = self._posted = self._acked = 0  # bytes of the stream
         self._acked_payload = 0
         self._progress_at = LONG_AGO
 
-    # --- verbs -----------------------------------------------------------------------------------------------
+    # --- verbs ------------------------------------------------------------------------------------
 
     def post_recv(self, wr_id: int) -> None:
         if self.state in (ERROR, CLOSED):
@@ -69,10 +92,14 @@ class Connection:
         else:
             self._recvs.append(wr_id)
 
-    def post_write(self, now: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+    def post_write(
+        self, now: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int
+    ) -> None:
         """Raises ValueError on a queue pair that was not connected, or is in ERROR."""
         if self.state not in (CONNECTING, OPEN):
-            raise ValueError(f"queue pair {self.qpn} is {STATES[self.state]}: nothing can be posted")
+            raise ValueError(
+                f"queue pair {self.qpn} is {STATES[self.state]}: nothing can be posted"
+            )
         flat = memory.cast("B") if memory.format != "B" or memory.ndim != 1 else memory
         if not self._outgoing:
             self._progress_at = now
@@ -86,7 +113,7 @@ class Connection:
         self._unsent.append(memoryview(data))
         self._posted += len(data)
 
-    # --- the socket ------------------------------------------------------------------------------------------
+    # --- the socket -------------------------------------------------------------------------------
 
     def connecting(self, now: int, sock: socket.socket, hello: Header) -> None:
         self.sock, self.state, self.blocked, self._progress_at = sock, CONNECTING, True, now
@@ -110,7 +137,9 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        return self.state in (CONNECTING, OPEN) and (bool(self._outgoing) or self.state == CONNECTING)
+        return self.state in (CONNECTING, OPEN) and (
+            bool(self._outgoing) or self.state == CONNECTING
+        )
 
     def writable(self, now: int) -> None:
         assert self.sock is not None
@@ -123,7 +152,13 @@ class Connection:
         self.blocked = False
 
     def flush(self, now: int) -> None:
-        while self._unsent and not self.blocked and not self.quiesced and self.state == OPEN and self.sock is not None:
+        while (
+            self._unsent
+            and not self.blocked
+            and not self.quiesced
+            and self.state == OPEN
+            and self.sock is not None
+        ):
             try:
                 count = self.sock.sendmsg(list(islice(self._unsent, IOV)))
             except BlockingIOError:
@@ -186,7 +221,11 @@ class Connection:
             try:
                 acked = self._written - unacknowledged(self.sock)
                 # A connection that has just ended counts nothing as outstanding.
-                number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if acked > self._acked else 0
+                number = (
+                    self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    if acked > self._acked
+                    else 0
+                )
             except OSError as error:
                 self.fail(now, error.strerror or str(error))
                 return
@@ -199,11 +238,13 @@ class Connection:
                 request = self._outgoing.popleft()
                 self._acked_payload += request.length
                 self.counts["tx_messages"] += 1
-                self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, OK, request.imm, request.length))
+                self._completions.append(
+                    Completion(self.qpn, request.wr_id, WRITE_DONE, OK, request.imm, request.length)
+                )
         if self.waits and now - self._progress_at > self.timeout_ps:
             self.fail(now, f"no progress for {self.timeout_ps / MS:g} ms")
 
-    # --- the end ---------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def fail(self, now: int, reason: str, status: int = RETRY_EXCEEDED) -> None:
         """The first outstanding WRITE has the cause. After a BYE nothing is logged."""
@@ -211,9 +252,20 @@ class Connection:
             return
         self.state = CLOSED if self.leaving and not self._outgoing else ERROR
         if self.state == ERROR:
-            self._log((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": "ERROR", "cause": reason}))
+            self._log(
+                (now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": "ERROR", "cause": reason})
+            )
         for i, request in enumerate(self._outgoing):
-            self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, FLUSHED if i else status, request.imm, request.length))
+            self._completions.append(
+                Completion(
+                    self.qpn,
+                    request.wr_id,
+                    WRITE_DONE,
+                    FLUSHED if i else status,
+                    request.imm,
+                    request.length,
+                )
+            )
         for wr_id in self._recvs:
             self._completions.append(Completion(self.qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
         self._outgoing.clear()
@@ -238,7 +290,7 @@ class Connection:
             self.sock.close()
             self.sock = None
 
-    # --- figures ---------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     def payload_sent(self) -> int:
         if self.sock is None or self.state != OPEN:
@@ -247,4 +299,6 @@ class Connection:
             departed = self._written - unsent(self.sock)
         except OSError:
             return self._acked_payload
-        return self._acked_payload + sum(max(0, min(o.length, departed - (o.end - o.length))) for o in self._outgoing)
+        return self._acked_payload + sum(
+            max(0, min(o.length, departed - (o.end - o.length))) for o in self._outgoing
+        )

@@ -1,7 +1,7 @@
 """Gives what the kernel's own sockets receive the delay that the emulated cables lack.
 
-A host's frames come from a TUN (testbed/emulated/kernel_paths.py). Each is held in the delay line, decapsulated, and written back: the
-kernel delivers it.
+A host's frames come from a TUN (testbed/emulated/kernel_paths.py). Each is held in the delay line,
+decapsulated, and written back: the kernel delivers it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Delay:
                 packet = os.read(self._fd, LARGEST)
             except BlockingIOError:
                 return
-            self.put(clock(), packet)  # read after it came: by the turn's begin a packet that came meanwhile would be early
+            # read after it came: by the turn's begin a packet that came meanwhile would be early
+            self.put(clock(), packet)
 
     def put(self, now: int, packet: bytes) -> None:
         """The kernel itself sends some packets to every interface; they end here."""

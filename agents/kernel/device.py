@@ -1,6 +1,8 @@
-"""A host's kernel sockets behind the surface of :class:`agents.nic.device.Device`: verbs, and one loop that never blocks on a socket.
+"""A host's kernel sockets behind the surface of :class:`agents.nic.device.Device`: verbs, and one
+loop that never blocks on a socket.
 
-The host with the lower number connects, from a port drawn from the run's seed, so that the kernel's hash of the flow can be drawn again.
+The host with the lower number connects, from a port drawn from the run's seed, so that the kernel's
+hash of the flow can be drawn again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
 """Ports for connecting, and how many are tried [ours]."""
 LOOKS_PER_RTT = 8
 LOOK_S = (0.001, 0.01)
-"""Least and most wall time between two looks while something is unacknowledged: no event reports an ACK [ours]."""
+"""Least and most wall time between two looks while something is unacknowledged: no event reports an
+ACK [ours]."""
 GREETING_S = 5.0
 MAX_GREETINGS = 1024
 KEEPALIVE = (
@@ -40,8 +43,8 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 127),
 )
-"""After 5 s of wall time without data a connection asks whether the other end is there [ours]: otherwise a host that only receives would
-wait for ever for a dead peer."""
+"""After 5 s of wall time without data a connection asks whether the other end is there [ours]:
+otherwise a host that only receives would wait for ever for a dead peer."""
 MAX_SOCKETS = 900
 """Most sockets of one host; select accepts descriptors up to 1023."""
 
@@ -50,32 +53,44 @@ class KernelDevice:
     """Raises OSError if the host's addresses are not here, ValueError on bad options."""
 
     def __init__(
-        self, fabric: Fabric, host: int, clock: WallClock, transport: str, options: Mapping[str, object] | None = None, seed: int = 0
-    ) -> None:  # fmt: skip
+        self,
+        fabric: Fabric,
+        host: int,
+        clock: WallClock,
+        transport: str,
+        options: Mapping[str, object] | None = None,
+        seed: int = 0,
+    ) -> None:
         self.fabric, self.host, self.kind = fabric, host, transport
         self.wall, self.clock = clock, clock.now
         self.engine = Endpoint(fabric, host, clock, transport, options or {}, seed)
         self.mapper: Any = None
         self.forget_lag()
         self.wakeups = 0
-        self._look_ps = min(max(fabric.base_rtt_ps // LOOKS_PER_RTT, clock.patience(LOOK_S[0])), clock.patience(LOOK_S[1]))
+        self._look_ps = min(
+            max(fabric.base_rtt_ps // LOOKS_PER_RTT, clock.patience(LOOK_S[0])),
+            clock.patience(LOOK_S[1]),
+        )
         self._beat_ps = fabric.base_rtt_ps // LOOKS_PER_RTT
         self._look_at = LONG_AGO
         self._woken = self.clock()
         self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
         self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
-        self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when
+        # accepted: bytes of the HELLO, from whom, until when
+        self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}
         self._delay = Delay.here(fabric)
         self._listeners = self._listen()
         self.engine.open()
 
-    # --- sockets ---------------------------------------------------------------------------------------------
+    # --- sockets ----------------------------------------------------------------------------------
 
     def address(self, host: int, plane: int) -> str:
         return text(plane_address(plane, host) if self.kind == MPTCP else inner_address(host))
 
     def _socket(self) -> socket.socket:
-        sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP if self.kind == MPTCP else 0)
+        sock = socket.socket(
+            socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP if self.kind == MPTCP else 0
+        )
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for level, option, value in KEEPALIVE:
@@ -98,17 +113,31 @@ class KernelDevice:
                 for sock in sockets:
                     sock.close()
                 if error.errno != errno.EADDRINUSE:
-                    raise OSError(error.errno, f"cannot listen on {self.address(self.host, 0)} port {port}: {error.strerror}") from None
-        raise OSError(errno.EADDRINUSE, f"ports {LISTEN_PORT} to {LISTEN_PORT + LISTEN_TRIES - 1} are all in use")
+                    raise OSError(
+                        error.errno,
+                        f"cannot listen on {self.address(self.host, 0)} port {port}: "
+                        f"{error.strerror}",
+                    ) from None
+        raise OSError(
+            errno.EADDRINUSE,
+            f"ports {LISTEN_PORT} to {LISTEN_PORT + LISTEN_TRIES - 1} are all in use",
+        )
 
     def _source(self, peer: int, index: int) -> socket.socket:
         sock = self._socket()
         first, last = SOURCE_PORTS
         plane = self._first_plane(peer, index)
         for attempt in range(SOURCE_TRIES):
-            digest = hashlib.blake2b(f"{self.engine.seed} {self.host} {peer} {index} {attempt}".encode(), digest_size=8).digest()
+            digest = hashlib.blake2b(
+                f"{self.engine.seed} {self.host} {peer} {index} {attempt}".encode(), digest_size=8
+            ).digest()
             try:
-                sock.bind((self.address(self.host, plane), first + int.from_bytes(digest, "big") % (last - first)))
+                sock.bind(
+                    (
+                        self.address(self.host, plane),
+                        first + int.from_bytes(digest, "big") % (last - first),
+                    )
+                )
                 return sock
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
@@ -119,7 +148,7 @@ class KernelDevice:
     def _first_plane(self, peer: int, index: int) -> int:
         return (self.host + peer + index) % self.fabric.planes if self.kind == MPTCP else 0
 
-    # --- verbs -----------------------------------------------------------------------------------------------
+    # --- verbs ------------------------------------------------------------------------------------
 
     def register(self, memory: Any) -> Region:
         return self.engine.memory.register(memory)
@@ -145,17 +174,26 @@ class KernelDevice:
             raise ValueError(f"queue pair {qpn} was connected before")
         now = self.clock()
         plane = int(remote["plane"])
-        peer_address, own_address = self.address(connection.peer, plane), self.address(self.host, plane)
+        peer_address, own_address = (
+            self.address(connection.peer, plane),
+            self.address(self.host, plane),
+        )
         local = self.port
         if self.host > connection.peer:
             connection.expect(now)
         else:
             sock = self._bound.pop(qpn)
             local = sock.getsockname()[1]
-            connection.connecting(now, sock, Header(HELLO, int(remote["token"]), int(remote["qpn"]), 0, self.host))
+            connection.connecting(
+                now, sock, Header(HELLO, int(remote["token"]), int(remote["qpn"]), 0, self.host)
+            )
             number = sock.connect_ex((peer_address, int(remote["port"])))
             if number not in (0, errno.EINPROGRESS):
-                connection.fail(now, f"cannot connect: {OSError(number, 'error').strerror} ({errno.errorcode.get(number, number)})")
+                connection.fail(
+                    now,
+                    f"cannot connect: {OSError(number, 'error').strerror} "
+                    f"({errno.errorcode.get(number, number)})",
+                )
         pack = socket.inet_pton
         self.engine.observed[qpn].expected = (
             pack(socket.AF_INET6, own_address),
@@ -167,23 +205,27 @@ class KernelDevice:
     def post_recv(self, qpn: int, wr_id: int) -> None:
         self.engine.connections[qpn].post_recv(wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1
+    ) -> None:
         self.engine.connections[qpn].post_write(self.clock(), wr_id, memory, va, rkey, imm)
 
     def poll(self, timeout: int = 0) -> list[Completion]:
         return run_until_completion(self, timeout, self.wall)
 
-    # --- the loop --------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """Send, sleep until a socket, a look, ``until`` (ps) or a ready reader, then receive. Returns the ready readers."""
+        """Send, sleep until a socket, a look, ``until`` (ps) or a ready reader, then receive.
+        Returns the ready readers."""
         connections = self.engine.connections.values()
         now = self.clock()
         for connection in connections:
             connection.flush(now)
         reading = {c.sock: c for c in connections if c.sock is not None and c.reads}
         writing = {c.sock: c for c in connections if c.sock is not None and c.writes}
-        due = min(until, now + self._beat_ps) if connections else until  # the TUN does not say when a packet came: a pause shows here
+        # the TUN does not say when a packet came: a pause shows here
+        due = min(until, now + self._beat_ps) if connections else until
         if any(c.waits for c in connections):
             due = min(due, max(now, self._look_at))
         if self._delay is not None:
@@ -196,7 +238,8 @@ class KernelDevice:
         self.wakeups += 1
         former, now = self._woken, self.clock()
         self._woken = now
-        self.lateness.add(now, now - max(due, former))  # since then: the process may be stopped in the middle of a turn, too
+        # since then: the process may be stopped in the middle of a turn, too
+        self.lateness.add(now, now - max(due, former))
         if self._delay is not None:
             if self._delay in readable:
                 readable.remove(self._delay)
@@ -252,11 +295,21 @@ class KernelDevice:
             hello = Header.unpack(have) if len(have) == HEADER_BYTES else None
         except FramingError:
             hello = None
-        connection = self.engine.connections.get(hello.rkey) if hello is not None and hello.kind == HELLO else None
+        connection = (
+            self.engine.connections.get(hello.rkey)
+            if hello is not None and hello.kind == HELLO
+            else None
+        )
         if (
-            hello is None or connection is None or connection.token != hello.va or connection.peer != host or connection.peer != hello.imm
-            or self.host < connection.peer or connection.sock is not None or connection.state not in (INIT, CONNECTING)
-        ):  # fmt: skip
+            hello is None
+            or connection is None
+            or connection.token != hello.va
+            or connection.peer != host
+            or connection.peer != hello.imm
+            or self.host < connection.peer
+            or connection.sock is not None
+            or connection.state not in (INIT, CONNECTING)
+        ):
             self._turn_away(sock)
             return
         del self._greetings[sock]
@@ -272,11 +325,17 @@ class KernelDevice:
     def _check_congestion(self, now: int, connection: Connection) -> None:
         if connection.sock is None or connection.state != OPEN:
             return
-        has = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+        has = (
+            connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            .rstrip(b"\0")
+            .decode()
+        )
         if has != self.engine.options.congestion:
-            connection.fail(now, f"the kernel uses {has} instead of {self.engine.options.congestion}")
+            connection.fail(
+                now, f"the kernel uses {has} instead of {self.engine.options.congestion}"
+            )
 
-    # --- as agents.nic.device.Device -----------------------------------------------------------------------------
+    # --- as agents.nic.device.Device --------------------------------------------------------------
 
     def start_mapper(self, options: Mapping[str, object], seed: int) -> None:
         """Refuse: probes need the raw sockets of the other transports. Raises ValueError."""
@@ -301,7 +360,11 @@ class KernelDevice:
         return self.engine.events()
 
     def counters(self) -> dict[str, int]:
-        delayed = {} if self._delay is None else {"delayed": self._delay.held, "delay_refused": self._delay.refused}
+        delayed = (
+            {}
+            if self._delay is None
+            else {"delayed": self._delay.held, "delay_refused": self._delay.refused}
+        )
         return {**self.engine.counters(), **delayed}
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """The figures of a host's kernel connections, as the other transports' engines give theirs.
 
-What the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many, not when.
+What the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many, not
+when.
 """
 
 from __future__ import annotations
@@ -37,7 +38,15 @@ class Observed:
 class Endpoint(Reports):
     """Raises ValueError on bad options. It opens nothing before :meth:`open`."""
 
-    def __init__(self, fabric: Fabric, host: int, clock: WallClock, kind: str, options: Mapping[str, object], seed: int) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        host: int,
+        clock: WallClock,
+        kind: str,
+        options: Mapping[str, object],
+        seed: int,
+    ) -> None:
         self.fabric, self.host, self.kind, self.seed = fabric, host, kind, seed
         self.options = Options(kind, fabric, options)
         self.memory = Memory()
@@ -66,13 +75,19 @@ class Endpoint(Reports):
 
     def new(self, qpn: int, peer: int, token: int) -> Connection:
         connection = Connection(
-            qpn, peer, token, self.memory, self._clock.patience(self.options.user_timeout_s(self._clock)), self.finished, self._log.append
+            qpn,
+            peer,
+            token,
+            self.memory,
+            self._clock.patience(self.options.user_timeout_s(self._clock)),
+            self.finished,
+            self._log.append,
         )
         self.connections[qpn] = connection
         self.observed[qpn] = Observed()
         return connection
 
-    # --- what the host process asks ---------------------------------------------------------------------------
+    # --- what the host process asks ---------------------------------------------------------------
 
     def completed(self) -> bool:
         return bool(self.finished)
@@ -109,15 +124,20 @@ class Endpoint(Reports):
             counters["failed"] += connection.state == ERROR
             for name, count in connection.counts.items():
                 counters[name] = counters.get(name, 0) + count
-        for name, field in (("retransmitted", "total_retrans"), ("rto", "total_rto"), ("tx_segments", "segs_out")):
+        for name, field in (
+            ("retransmitted", "total_retrans"),
+            ("rto", "total_rto"),
+            ("tx_segments", "segs_out"),
+        ):
             counters[name] = sum(observed.total(field) for observed in self.observed.values())
-        counters["rx_bad_icrc"] = bad_checksums() - self._bad_before  # by the name that frames refused for a checksum have everywhere
+        # by the name that frames refused for a checksum have everywhere
+        counters["rx_bad_icrc"] = bad_checksums() - self._bad_before
         counters["subflows"] = sum(len(observed.infos) for observed in self.observed.values())
         return counters
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """The kernel does not say which plane carried bytes: they are split in proportion to the growth of the NIC ports' byte counters
-        [ours]."""
+        """The kernel does not say which plane carried bytes: they are split in proportion to the
+        growth of the NIC ports' byte counters [ours]."""
         tx = sum(c.payload_sent() for c in self.connections.values()) - sum(self._tx)
         rx = sum(self.placed().values()) - sum(self._rx)
         if self._ports is not None and (tx > 0 or rx > 0):
@@ -131,7 +151,8 @@ class Endpoint(Reports):
         return {qpn: connection.inbound.placed for qpn, connection in self.connections.items()}
 
     def windows(self) -> list[dict[str, int]]:
-        """Windows are bytes of segments' payload. Of MPTCP it is the sum, with the fastest subflow's RTT."""
+        """Windows are bytes of segments' payload. Of MPTCP it is the sum, with the fastest
+        subflow's RTT."""
         self._sample()
         rows = []
         for qpn, observed in self.observed.items():
@@ -142,7 +163,10 @@ class Endpoint(Reports):
                     "peer": self.connections[qpn].peer,
                     "cwnd": sum(info.cwnd * info.mss for info in alive),
                     "in_flight": sum(info.unacked * info.mss for info in alive),
-                    "srtt_ps": min((self._clock.span(info.rtt_us * 1000) for info in alive if info.rtt_us), default=0),
+                    "srtt_ps": min(
+                        (self._clock.span(info.rtt_us * 1000) for info in alive if info.rtt_us),
+                        default=0,
+                    ),
                 }
             )
         return rows
@@ -155,25 +179,38 @@ class Endpoint(Reports):
             connection = self.connections[qpn]
             if self.kind == MPTCP:
                 for plane in range(self.fabric.planes):
-                    flows = [flow for flow, value in observed.evs.items() if ev_fields(value)[0] == plane]
+                    flows = [
+                        flow for flow, value in observed.evs.items() if ev_fields(value)[0] == plane
+                    ]
                     rows.append(self._row(connection, observed, flows, make_ev(plane, 0)))
             elif observed.evs:
                 rows.append(self._row(connection, observed, list(observed.evs), -1))
         return rows
 
-    def _row(self, connection: Connection, observed: Observed, flows: list[Flow], otherwise: int) -> PathRow:
+    def _row(
+        self, connection: Connection, observed: Observed, flows: list[Flow], otherwise: int
+    ) -> PathRow:
         value = observed.evs[flows[-1]] if flows else otherwise
         plane, uplink = ev_fields(value)
         infos = [observed.infos[flow] for flow in flows if flow in observed.infos]
         active = any(flow in observed.alive for flow in flows) or observed.expected in flows
         return {
-            "peer": connection.peer, "qpn": connection.qpn, "qp_state": STATES[connection.state], "plane": plane, "uplink": uplink,
-            "ev": value, "state": "GOOD", "dead": not active, "active": active, "data_tx": sum(info.data_segs_out for info in infos),
-            "tx_packets": sum(info.segs_out for info in infos), "retransmitted": sum(info.total_retrans for info in infos),
+            "peer": connection.peer,
+            "qpn": connection.qpn,
+            "qp_state": STATES[connection.state],
+            "plane": plane,
+            "uplink": uplink,
+            "ev": value,
+            "state": "GOOD",
+            "dead": not active,
+            "active": active,
+            "data_tx": sum(info.data_segs_out for info in infos),
+            "tx_packets": sum(info.segs_out for info in infos),
+            "retransmitted": sum(info.total_retrans for info in infos),
             "outstanding": sum(info.unacked for info in infos),
-        }  # fmt: skip
+        }
 
-    # --- looking ---------------------------------------------------------------------------------------------
+    # --- looking ----------------------------------------------------------------------------------
 
     def _sample(self, fresh_s: float = FRESH_S) -> None:
         now = self._clock.now()
@@ -184,15 +221,24 @@ class Endpoint(Reports):
             self._look(now, connection, self.observed[qpn])
 
     def _look(self, now: int, connection: Connection, observed: Observed) -> None:
-        before = {field: observed.total(field) for field in ("total_retrans", "total_rto", "retransmits")}
+        before = {
+            field: observed.total(field) for field in ("total_retrans", "total_rto", "retransmits")
+        }
         flows: list[Flow] = []
         if connection.sock is not None and connection.state == OPEN:
             try:
-                for flow, info in (((*s.local, *s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
+                for flow, info in (
+                    ((*s.local, *s.remote), s.info)
+                    for s in subflows(connection.sock, self.kind == MPTCP)
+                ):
                     flows.append(flow)
                     observed.infos[flow] = info
                 if self.kind == MPTCP and fell_back(connection.sock):
-                    connection.fail(now, "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, refuses it")
+                    connection.fail(
+                        now,
+                        "MPTCP fell back to TCP: the peer's kernel, or net.mptcp.enabled, "
+                        "refuses it",
+                    )
             except OSError:
                 flows = []  # the connection is ending; its reader gets the error
             observed.expected = None
@@ -205,7 +251,13 @@ class Endpoint(Reports):
         if self.kind == MPTCP and connection.state == OPEN:
             for flow in sorted(set(flows) ^ set(observed.alive)):
                 plane = ev_fields(observed.evs[flow])[0] if flow in observed.evs else -1
-                self._log.append((now, "subflow", {**peer, "plane": plane, "phase": "begin" if flow in flows else "end"}))
+                self._log.append(
+                    (
+                        now,
+                        "subflow",
+                        {**peer, "plane": plane, "phase": "begin" if flow in flows else "end"},
+                    )
+                )
         observed.alive = flows
         retransmitted = observed.total("total_retrans") - before["total_retrans"]
         if retransmitted > 0:

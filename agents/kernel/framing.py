@@ -1,7 +1,9 @@
-"""RDMA WRITEs as a byte stream: a header, then the payload, straight from and into registered memory. Sans-IO.
+"""RDMA WRITEs as a byte stream: a header, then the payload, straight from and into registered
+memory. Sans-IO.
 
-Header, 32 bytes, network order: magic "mrck", type (1), zeros (3), va (8), rkey (4), length (4), imm (8, -1 for none). A connection begins
-with HELLO: va is the peer's token for the queue pair, rkey its number, imm the sender's host number. BYE says that its end is meant.
+Header, 32 bytes, network order: magic "mrck", type (1), zeros (3), va (8), rkey (4), length (4),
+imm (8, -1 for none). A connection begins with HELLO: va is the peer's token for the queue pair,
+rkey its number, imm the sender's host number. BYE says that its end is meant.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ RKEY_STEP = 0x9E3779B1
 
 
 class FramingError(ValueError):
-    """The stream contains what no peer sends, or a forbidden WRITE. ``cause`` is the name of its counter."""
+    """The stream contains what no peer sends, or a forbidden WRITE. ``cause`` is the name of its
+    counter."""
 
     def __init__(self, cause: str, text: str) -> None:
         super().__init__(text)
@@ -75,12 +78,16 @@ class Memory:
         region, memory = entry
         start = va - region.va
         if start < 0 or start + length > region.length:
-            raise FramingError("rx_refused_access", f"{length} bytes at {va:#x} are not within {region.length} at {region.va:#x}")
+            raise FramingError(
+                "rx_refused_access",
+                f"{length} bytes at {va:#x} are not within {region.length} at {region.va:#x}",
+            )
         return memory[start : start + length]
 
 
 class Inbound:
-    """Places the payload of a stream where its headers say. Receive into :meth:`buffers`, then call :meth:`took`."""
+    """Places the payload of a stream where its headers say. Receive into :meth:`buffers`, then call
+    :meth:`took`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -93,10 +100,15 @@ class Inbound:
 
     def buffers(self) -> list[memoryview]:
         """The rest of a payload and the next header together save a call."""
-        return [self._rest, self._header] if self._message is not None and self._rest else [self._header[self._have :]]
+        return (
+            [self._rest, self._header]
+            if self._message is not None and self._rest
+            else [self._header[self._have :]]
+        )
 
     def took(self, count: int) -> list[Header]:
-        """Returns the messages that are complete now. Raises :class:`FramingError` when a header is refused."""
+        """Returns the messages that are complete now. Raises :class:`FramingError` when a header is
+        refused."""
         complete: list[Header] = []
         if self._message is not None:
             part = min(count, len(self._rest))

@@ -1,4 +1,5 @@
-"""Reads what the kernel says of a connection: unacknowledged bytes, TCP_INFO, and MPTCP's subflows (include/uapi/linux/tcp.h, mptcp.h)."""
+"""Reads what the kernel says of a connection: unacknowledged bytes, TCP_INFO, and MPTCP's subflows
+(include/uapi/linux/tcp.h, mptcp.h)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ MPTCP_INFO, MPTCP_TCPINFO, MPTCP_SUBFLOW_ADDRS = 1, 2, 3
 MPTCP_INFO_FLAG_FALLBACK = 1
 ESTABLISHED = 1
 MAX_SUBFLOWS = 32
-_DATA = struct.Struct("=IIII")  # struct mptcp_subflow_data: its size, subflows, size in the kernel, size here
+# struct mptcp_subflow_data: its size, subflows, size in the kernel, size here
+_DATA = struct.Struct("=IIII")
 _INFO_BYTES = 248
 _ADDRS_BYTES = 256
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,7 +58,10 @@ def read_info(data: bytes) -> TcpInfo:
     rtt, cwnd = struct.unpack_from("=I", data, 68)[0], struct.unpack_from("=I", data, 80)[0]
     mss, unacked = struct.unpack_from("=I", data, 16)[0], struct.unpack_from("=I", data, 24)[0]
     (retrans,) = struct.unpack_from("=I", data, 100)
-    (segs_out,), (data_segs_out,) = struct.unpack_from("=I", data, 136), struct.unpack_from("=I", data, 156)
+    (segs_out,), (data_segs_out,) = (
+        struct.unpack_from("=I", data, 136),
+        struct.unpack_from("=I", data, 156),
+    )
     rto = struct.unpack_from("=H", data, 240)[0] if len(data) >= 242 else -1
     return TcpInfo(data[0], data[2], mss, unacked, rtt, cwnd, retrans, segs_out, data_segs_out, rto)
 
@@ -69,7 +74,10 @@ def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
         return [Subflow(_pair(local), _pair(remote), info)]
     infos = _subflow_entries(sock, MPTCP_TCPINFO, _INFO_BYTES)
     result = []
-    for raw, addrs in zip(infos, _subflow_entries(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False):  # one may end between the calls
+    # one may end between the calls
+    for raw, addrs in zip(
+        infos, _subflow_entries(sock, MPTCP_SUBFLOW_ADDRS, _ADDRS_BYTES), strict=False
+    ):
         info = read_info(raw)
         if info.state == ESTABLISHED:  # not a connection attempt or its remains
             result.append(Subflow(_sockaddr(addrs[:128]), _sockaddr(addrs[128:]), info))

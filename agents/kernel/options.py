@@ -37,20 +37,32 @@ class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
     congestion: Annotated[
         str,
         Meta(max_length=15, description="a name of at most 15 letters"),
-        Doc("the kernel's algorithm, by a name of net.ipv4.tcp_available_congestion_control", example='"bbr"'),
+        Doc(
+            "the kernel's algorithm, by a name of net.ipv4.tcp_available_congestion_control",
+            example='"bbr"',
+        ),
     ] = "cubic"
-    # Longer than a network takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15
-    # minutes [ours]. None: TIMEOUT.
+    # Longer than a network takes to re-route and TCP to find out, so that an outage alone ends
+    # nothing; the kernel's own limit is some 15 minutes [ours]. None: TIMEOUT.
     user_timeout: Annotated[
         Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] | None,
-        Doc("wall time without any progress until the queue pair goes to ERROR", "s", "20 s, or 1.6 ms of the network", "60"),
+        Doc(
+            "wall time without any progress until the queue pair goes to ERROR",
+            "s",
+            "20 s, or 1.6 ms of the network",
+            "60",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
         available = congestion_controls()
         if not self.congestion.isidentifier() or (available and self.congestion not in available):
             has = ", ".join(available) or "no list of them"
-            raise Refused("congestion", f"= {self.congestion!r}: this kernel has {has}; for one that is a module: modprobe tcp_NAME")
+            raise Refused(
+                "congestion",
+                f"= {self.congestion!r}: this kernel has {has}; for one that is a module: "
+                "modprobe tcp_NAME",
+            )
 
 
 class Options:
@@ -62,7 +74,10 @@ class Options:
         self._user_timeout_s = knobs.user_timeout
         if kind == MPTCP:
             if fabric.planes > MPTCP_PLANES:
-                raise ValueError(f"fabric {fabric.name!r} has {fabric.planes} planes, the kernel's MPTCP takes up to {MPTCP_PLANES}")
+                raise ValueError(
+                    f"fabric {fabric.name!r} has {fabric.planes} planes, the kernel's MPTCP "
+                    f"takes up to {MPTCP_PLANES}"
+                )
             if AVAILABLE.exists() and not MPTCP_ENABLED.exists():
                 raise ValueError("this kernel has no MPTCP (CONFIG_MPTCP): see mrcbed doctor")
 

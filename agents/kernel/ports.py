@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HEADERS = 14 + 40 + 40 + 32
-"""Ethernet, outer and inner IPv6, TCP with timestamps. MPTCP's options are 20 bytes more, which changes no proportion."""
+"""Ethernet, outer and inner IPv6, TCP with timestamps. MPTCP's options are 20 bytes more, which
+changes no proportion."""
 
 
 class PortBytes:
@@ -31,12 +32,18 @@ class PortBytes:
         """Return (sent, received) since the last call."""
         now, before = self._read(), self._last
         self._last = now
-        received, sent = ([max(0, a[i] - b[i]) for a, b in zip(now, before, strict=True)] for i in (0, 1))
+        received, sent = (
+            [max(0, a[i] - b[i]) for a, b in zip(now, before, strict=True)] for i in (0, 1)
+        )
         return sent, received
 
 
 def bad_checksums(file: Path = Path("/proc/self/net/snmp")) -> int:
-    names, values = (line.split() for line in file.read_text(encoding="ascii").splitlines() if line.startswith("Tcp:"))
+    names, values = (
+        line.split()
+        for line in file.read_text(encoding="ascii").splitlines()
+        if line.startswith("Tcp:")
+    )
     return int(dict(zip(names, values, strict=True)).get("InCsumErrors", 0))
 
 

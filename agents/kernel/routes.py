@@ -1,5 +1,5 @@
-"""Finds the path to which the kernel's hash maps a flow, by a query of its routing table, as `ip route get ... sport ... dport`. Needs no
-root."""
+"""Finds the path to which the kernel's hash maps a flow, by a query of its routing table, as `ip
+route get ... sport ... dport`. Needs no root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Routes:
         self._known: dict[Flow, int] = {}
         self._evs: dict[tuple[int, bytes], int] = {}  # by peer and outer address
         self._peers: set[int] = set()
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+        )
         self._socket.settimeout(0.5)
         self._number = 0
 
@@ -55,7 +57,10 @@ class Routes:
             return -1
         if peer not in self._peers:
             self._peers.add(peer)
-            self._evs |= {(peer, path_address(self.fabric, self.host, peer, ev)): ev for ev in path_evs(self.fabric, self.host, peer)}
+            self._evs |= {
+                (peer, path_address(self.fabric, self.host, peer, ev)): ev
+                for ev in path_evs(self.fabric, self.host, peer)
+            }
         return self._evs.get((peer, segment), -1)
 
     def _receive(self) -> rtnetlink.Message:
@@ -67,7 +72,9 @@ def request(flow: Flow, number: int) -> bytes:
     body = struct.pack("=BBBBBBBBI", socket.AF_INET6, 128, 128, 0, 0, 0, 0, 0, 0)
     body += rtnetlink.attribute(RTA_DST, dst) + rtnetlink.attribute(RTA_SRC, src)
     body += rtnetlink.attribute(RTA_IP_PROTO, bytes([socket.IPPROTO_TCP]))
-    body += rtnetlink.attribute(RTA_SPORT, struct.pack("!H", sport)) + rtnetlink.attribute(RTA_DPORT, struct.pack("!H", dport))
+    body += rtnetlink.attribute(RTA_SPORT, struct.pack("!H", sport)) + rtnetlink.attribute(
+        RTA_DPORT, struct.pack("!H", dport)
+    )
     return rtnetlink.request(rtnetlink.RTM_GETROUTE, 0, number, body)
 
 
@@ -79,5 +86,7 @@ def first_segment(answer: rtnetlink.Message) -> bytes:
         if kind == RTA_ENCAP:
             for inner, tunnel in rtnetlink.attributes(value):
                 if inner == SEG6_IPTUNNEL_SRH and len(tunnel) >= 28:
-                    return tunnel[12:28]  # after the mode and the routing header's own eight bytes: the last, here only, segment
+                    # after the mode and the routing header's own eight bytes: the last, here only,
+                    # segment
+                    return tunnel[12:28]
     return b""

@@ -1,6 +1,7 @@
 """Checks and counts what arrives at an endpoint, and hands it to its QP. Sans-IO.
 
-Nothing is used before the iCRC is verified. No frame raises, and one that failed a check touches no memory.
+Nothing is used before the iCRC is verified. No frame raises, and one that failed a check touches no
+memory.
 """
 
 from __future__ import annotations
@@ -30,14 +31,24 @@ _NET_LOW: Final[i64] = int.from_bytes(inner_address(0)[8:14], "big")
 """What all inner addresses have in common."""
 _LONGEST: Final = wire.AFTER_BTH + max(wire.EXT_LENGTH.values())
 _SHORTEST: Final = wire.AFTER_BTH + 4 + headers.ICRC
-_STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
+_STATUS: Final = {
+    wire.SYNDROME_INVALID: REMOTE_INVALID,
+    wire.SYNDROME_ACCESS: REMOTE_ACCESS,
+    wire.SYNDROME_OPERATION: REMOTE_OPERATION,
+}
 PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + headers.ICRC + 40
 _MAX_OWED: Final = 64
 
 
 class Arrivals:
     def __init__(
-        self, config: Config, fabric: Fabric, host: int, qps: dict[int, QueuePair], out: Departures, neighbours: Neighbours
+        self,
+        config: Config,
+        fabric: Fabric,
+        host: int,
+        qps: dict[int, QueuePair],
+        out: Departures,
+        neighbours: Neighbours,
     ) -> None:
         self.config = config
         self.hosts = fabric.host_count
@@ -46,7 +57,8 @@ class Arrivals:
         self.qps = qps
         self.out = out
         self.neighbours = neighbours
-        self.changed_peer: Neighbour | None = None  # the peer whose ports changed, according to the frame just read
+        # the peer whose ports changed, according to the frame just read
+        self.changed_peer: Neighbour | None = None
         self.met: QueuePair | None = None  # whose frame it is
         self.packet = WritePacket()
         self.icrc = headers.IcrcCheck()
@@ -76,13 +88,28 @@ class Arrivals:
 
     def counters(self) -> dict[str, int]:
         return {
-            "rx_packets": self.rx_packets, "data_rx": self.data_rx, "sacks_rx": self.sacks_rx, "acks_rx": self.acks_rx,
-            "nacks_rx": self.nacks_rx, "probes_rx": self.probes_rx, "marked_rx": self.marked_rx, "trimmed_rx": self.trimmed_rx,
-            "rx_duplicate": self.duplicate, "rx_beyond_window": self.beyond,
-            "rx_unexpected": self.unexpected, "rx_bad_length": self.bad_length, "rx_foreign": self.foreign,
-            "rx_bad_icrc": self.bad_icrc, "rx_bad_opcode": self.bad_opcode, "rx_bad_qp": self.bad_qp, "rx_bad_ev": self.bad_ev,
-            "rx_refused": self.refused, "rx_too_many": self.too_many, "rx_unsupported": self.unsupported, "bad_nacks": self.bad_nacks,
-        }  # fmt: skip
+            "rx_packets": self.rx_packets,
+            "data_rx": self.data_rx,
+            "sacks_rx": self.sacks_rx,
+            "acks_rx": self.acks_rx,
+            "nacks_rx": self.nacks_rx,
+            "probes_rx": self.probes_rx,
+            "marked_rx": self.marked_rx,
+            "trimmed_rx": self.trimmed_rx,
+            "rx_duplicate": self.duplicate,
+            "rx_beyond_window": self.beyond,
+            "rx_unexpected": self.unexpected,
+            "rx_bad_length": self.bad_length,
+            "rx_foreign": self.foreign,
+            "rx_bad_icrc": self.bad_icrc,
+            "rx_bad_opcode": self.bad_opcode,
+            "rx_bad_qp": self.bad_qp,
+            "rx_bad_ev": self.bad_ev,
+            "rx_refused": self.refused,
+            "rx_too_many": self.too_many,
+            "rx_unsupported": self.unsupported,
+            "bad_nacks": self.bad_nacks,
+        }
 
     def frame(self, now: int, port: int, buffer: Any, start: int, length: int) -> QueuePair | None:
         """Returns the frame's QP if that may have something to send now or has failed."""
@@ -93,18 +120,35 @@ class Arrivals:
         head = bytes(buffer[start : start + min(length, _LONGEST)])
         return self._frame(now, port, head, u16(head, 14), buffer, start, length, False)
 
-    def intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> QueuePair | None:
+    def intact(
+        self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int
+    ) -> QueuePair | None:
         """See :meth:`agents.transport.FrameIO.receive_intact`."""
         return self._frame(now, port, head, word, payload, 0, length, True)
 
     def _frame(
-        self, now: int, port: int, head: bytes, word: int, buffer: Any, start: int, length: int, intact: bool
-    ) -> QueuePair | None:  # fmt: skip
+        self,
+        now: int,
+        port: int,
+        head: bytes,
+        word: int,
+        buffer: Any,
+        start: int,
+        length: int,
+        intact: bool,
+    ) -> QueuePair | None:
         """``buffer``: the whole frame from ``start`` on; the payload alone, if ``intact``."""
         self.rx_packets += 1
-        # From here on by place: outer header from 14, inner one from 54, UDP from 94, BTH from 102, extension headers from 114.
+        # From here on by place: outer header from 14, inner one from 54, UDP from 94, BTH from 102,
+        # extension headers from 114.
         iword = u32(head, 54)
-        if u16(head, 12) != 0x86DD or head[20] != 41 or head[60] != 17 or word >> 12 != 6 or iword >> 28 != 6:
+        if (
+            u16(head, 12) != 0x86DD
+            or head[20] != 41
+            or head[60] != 17
+            or word >> 12 != 6
+            or iword >> 28 != 6
+        ):
             self.foreign += 1
             return None
         src, dst = u16(head, 76), u16(head, 92)
@@ -118,7 +162,11 @@ class Arrivals:
         olen, ilen, ulen = u16(head, 18), u16(head, 58), u16(head, 98)
         klass = word >> 6 & 0x3F
         trimmed = klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
-        if olen != length - 54 or ulen != ilen or (ilen != olen - 40 and not (trimmed and ilen > olen - 40)):
+        if (
+            olen != length - 54
+            or ulen != ilen
+            or (ilen != olen - 40 and not (trimmed and ilen > olen - 40))
+        ):
             self.bad_length += 1
             return None
         ev = (iword & 0xFFFF) << 16 | u16(head, 94)
@@ -131,15 +179,22 @@ class Arrivals:
         if qp is None or qp.peer != src - 1 or qp.state < RTS:
             if qpn == wire.ENDPOINT_QPN:
                 valid_ev = ev if ev >> 16 == port else -1
-                self._endpoint_operation(now, head, length, -1 if trimmed else op, src - 1, valid_ev, pword)
+                self._endpoint_operation(
+                    now, head, length, -1 if trimmed else op, src - 1, valid_ev, pword
+                )
             else:
                 self.bad_qp += 1
             return None
         self.met = qp
         if qp.state == ERROR:
             self.unexpected += 1
-            known = len(qp.responder.reverse.evs) > 0  # it was connected: there is somebody to answer, and a way
-            if known and now - qp.unexpected_nack_ps > self.config.base_rtt and self._refuse(qp, op, head, length, pword, ev):
+            # it was connected: there is somebody to answer, and a way
+            known = len(qp.responder.reverse.evs) > 0
+            if (
+                known
+                and now - qp.unexpected_nack_ps > self.config.base_rtt
+                and self._refuse(qp, op, head, length, pword, ev)
+            ):
                 qp.unexpected_nack_ps = now
                 return qp
             return None
@@ -163,7 +218,9 @@ class Arrivals:
             p.va, p.rkey, p.dmalen = read_i64_be(head, 122), u32(head, 130), u32(head, 134)
             if trimmed:
                 return self._trimmed(now, qp, p, klass == dscp.TRIMMED_LASTHOP)
-            payload = length - (head[headers.BTH_AT + 1] >> 4 & 3) - headers.ICRC - wire.WRITE_HEADERS
+            payload = (
+                length - (head[headers.BTH_AT + 1] >> 4 & 3) - headers.ICRC - wire.WRITE_HEADERS
+            )
             at = wire.WRITE_HEADERS
             if op == wire.WRITE_LAST_IMM or op == wire.WRITE_ONLY_IMM:
                 payload -= 4
@@ -201,17 +258,23 @@ class Arrivals:
 
     @staticmethod
     def _refuse(qp: QueuePair, op: int, head: bytes, length: int, pword: int, ev: int) -> bool:
-        """Owe a NACK that names the packet by PSN (a probe by its id), EV and timestamp. Frames without such names get no answer [ours]."""
+        """Owe a NACK that names the packet by PSN (a probe by its id), EV and timestamp. Frames
+        without such names get no answer [ours]."""
         if wire.WRITE_FIRST <= op <= wire.WRITE_ONLY_IMM and length >= wire.WRITE_HEADERS:
             qp.nacks.append((wire.UNEXP_EVENT, pword & headers.PSN_MASK, ev, u16(head, 118)))
-        elif op == wire.PROBE and length == wire.AFTER_BTH + wire.EXT_LENGTH[wire.PROBE] + headers.ICRC:
+        elif (
+            op == wire.PROBE
+            and length == wire.AFTER_BTH + wire.EXT_LENGTH[wire.PROBE] + headers.ICRC
+        ):
             _, pid, _, _, ts, _ = wire.S_PETH.unpack_from(head, wire.AFTER_BTH)
             qp.nacks.append((wire.UNEXP_EVENT, pid, ev, ts))
         else:
             return False
         return True
 
-    def _write(self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, at: int, payload: int) -> QueuePair | None:
+    def _write(
+        self, now: int, qp: QueuePair, p: WritePacket, buffer: Any, at: int, payload: int
+    ) -> QueuePair | None:
         """``buffer``: with ``payload`` bytes of payload from ``at`` on."""
         d = qp.responder
         d.arrived(now, p.ev >> 16, p.ev)
@@ -246,8 +309,17 @@ class Arrivals:
         return qp
 
     def _sack(self, now: int, qp: QueuePair, head: bytes, pword: int) -> QueuePair | None:
-        w, offset, entropy, cack = u16(head, 114), int(read_i16_be(head, 116)), u32(head, 118), u32(head, 126) & headers.PSN_MASK
-        mpr, first, bitmap = head[131], int(read_i16_be(head, 132)), int(u32(head, 134)) << 32 | int(u32(head, 138))
+        w, offset, entropy, cack = (
+            u16(head, 114),
+            int(read_i16_be(head, 116)),
+            u32(head, 118),
+            u32(head, 126) & headers.PSN_MASK,
+        )
+        mpr, first, bitmap = (
+            head[131],
+            int(read_i16_be(head, 132)),
+            int(u32(head, 134)) << 32 | int(u32(head, 138)),
+        )
         ts, waiting, cc = u16(head, 142), u16(head, 144), u32(head, 146)
         r = qp.requester
         edge = r.sent.una + headers.psn_delta(cack, r.sent.una)
@@ -259,17 +331,27 @@ class Arrivals:
         m = w >> 5 & 3
         sample = -1
         if w >> 1 & 1:
-            probe = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
+            # an answer may take several SACKs and counts once
+            probe = qp.probes.pop(offset & 0xFFFF, None)
             if probe is not None:
                 path, seq, at, urgent = probe
                 qp.health.answered(now, path.plane, at)
-                r.probe_answered(now, path, seq, at, r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1, urgent)
+                r.probe_answered(
+                    now,
+                    path,
+                    seq,
+                    at,
+                    r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1,
+                    urgent,
+                )
         else:
             sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
         if path is not None:
             qp.responder.reverse.confirmed(now, path.ev)
         pen = cc >> 24 & 0x7F
-        r.congestion.on_sack(now, r.news, r.sent.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0)
+        r.congestion.on_sack(
+            now, r.news, r.sent.in_flight, m == wire.M_SKIP_ONCE, sample, pen, cc >> 31 != 0
+        )
         if path is not None:
             if m == wire.M_SKIP_ONCE:
                 r.paths.marked(path)
@@ -282,9 +364,11 @@ class Arrivals:
             r.loss.verdicts(r, now, edge + 1, edge + first, 64, bitmap, waiting & 0x7FFF)
         return qp
 
-    def _endpoint_operation(self, now: int, head: bytes, length: int, op: int, src: int, ev: int, pword: int) -> None:
-        """Sets ``changed_peer`` if that peer's ports changed. ``op`` -1: a switch trimmed the frame. ``ev`` -1: it came by another plane
-        than its EV names."""
+    def _endpoint_operation(
+        self, now: int, head: bytes, length: int, op: int, src: int, ev: int, pword: int
+    ) -> None:
+        """Sets ``changed_peer`` if that peer's ports changed. ``op`` -1: a switch trimmed the
+        frame. ``ev`` -1: it came by another plane than its EV names."""
         if op not in (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE):
             self.bad_opcode += 1
             return
@@ -328,18 +412,36 @@ class Arrivals:
         if reason == wire.UNEXP_EVENT:
             self.nacks_rx += 1
             number = psn & headers.PSN_MASK
-            if not resend.names_latest(qp.requester, number, entropy, ts, self.shift) and not qp.asked(number, entropy, ts, self.shift):
+            if not resend.names_latest(
+                qp.requester, number, entropy, ts, self.shift
+            ) and not qp.asked(number, entropy, ts, self.shift):
                 self.bad_nacks += 1
                 return None  # not from the peer: it would name something that we sent
             qp.cause = PEER_UNKNOWN
             return qp
         if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):
             self.nacks_rx += 1
-            resend.trimmed(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
+            resend.trimmed(
+                qp.requester,
+                now,
+                psn & headers.PSN_MASK,
+                entropy,
+                ts,
+                self.shift,
+                reason == wire.TRIMMED_LASTHOP,
+            )
             return None
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
             self.nacks_rx += 1
-            resend.push_back(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
+            resend.push_back(
+                qp.requester,
+                now,
+                psn & headers.PSN_MASK,
+                entropy,
+                ts,
+                self.shift,
+                reason == wire.PSN_OOR_WINDOW,
+            )
             return None
         self.unsupported += 1
         return None

@@ -1,7 +1,8 @@
-"""Chooses what leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO.
+"""Chooses what leaves an endpoint, and when: control first, then probes, then data, QPs taking
+turns. Sans-IO.
 
-Ports are paced here at line rate, give or take ``lookahead`` packets: a window in the host's own queue would look like congestion in the
-network.
+Ports are paced here at line rate, give or take ``lookahead`` packets: a window in the host's own
+queue would look like congestion in the network.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REM
 from topologies.units import BYTE
 
 _BYTE: Final[i64] = BYTE
-_FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
+_FAILURE = {
+    wire.SYNDROME_INVALID: REMOTE_INVALID,
+    wire.SYNDROME_ACCESS: REMOTE_ACCESS,
+    wire.SYNDROME_OPERATION: REMOTE_OPERATION,
+}
 
 
 class Departures:
@@ -37,7 +42,12 @@ class Departures:
         self.free = vec[i64]([LONG_AGO] * planes)
         self.port_up = neighbours.port_up
         self.paced_rate: i64 = int(config.port_rate * config.pace)
-        self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * BYTE // config.port_rate
+        self.slack = (
+            config.lookahead
+            * (config.mtu + wire.WRITE_HEADERS + headers.ICRC)
+            * BYTE
+            // config.port_rate
+        )
         self.turn = 0
         self.packet = WritePacket()
         self.payload: memoryview | None = None
@@ -46,7 +56,8 @@ class Departures:
         self.failed: QueuePair | None = None
         self.left: QueuePair | None = None  # whose frame it is; None: no queue pair's
         self.quiet = False  # no queue pair has data or a probe to send
-        self.unreadable: list[QueuePair] = []  # whose next packet's memory could not be read: they have to fail
+        # whose next packet's memory could not be read: they have to fail
+        self.unreadable: list[QueuePair] = []
         self.tx_packets = 0
         self.tx_refused = 0
         self.sacks_tx = 0
@@ -60,8 +71,8 @@ class Departures:
         self.repeats = 0  # those that left by the plane of the one before
 
     def last_in_turn(self, qps: list[QueuePair], qp: QueuePair) -> None:
-        """Put an idle queue pair behind those that wait. In the order in which they were made, all hosts of an all-to-all would send to the
-        same peer at once [ours]."""
+        """Put an idle queue pair behind those that wait. In the order in which they were made, all
+        hosts of an all-to-all would send to the same peer at once [ours]."""
         if len(qps) < 2:
             return
         at, turn = qps.index(qp), self.turn
@@ -83,7 +94,8 @@ class Departures:
         self.payload = None
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
-        """Returns the frame's port, or -1 and sets ``wait`` to the time until which nothing may leave."""
+        """Returns the frame's port, or -1 and sets ``wait`` to the time until which nothing may
+        leave."""
         self.payload = None
         self.left = None
         if self.neighbours.queue:
@@ -163,7 +175,14 @@ class Departures:
         ev = packet.path.ev
         again = packet.count > 1
         p = self.packet
-        p.op, p.psn, p.rtx, p.asks, p.ev, p.imm = op, packet.psn, again, not qp.requester.has_data(), ev, imm
+        p.op, p.psn, p.rtx, p.asks, p.ev, p.imm = (
+            op,
+            packet.psn,
+            again,
+            not qp.requester.has_data(),
+            ev,
+            imm,
+        )
         p.rqmsn, p.msn, p.va, p.rkey, p.dmalen = m.rqmsn, m.msn, m.va + at, m.rkey, m.length
         self.framer.write(now, qp.route, qp.remote_qpn, p, payload)
         self.payload = payload if end > at else None
@@ -185,11 +204,14 @@ class Departures:
         qp.next_probe_id = pid + 1 if pid < PROBE_IDS else 1
         if len(qp.probes) > 256:
             del qp.probes[next(iter(qp.probes))]
-        # The data's class, or that of retransmissions if such a packet waits longest: its FIFO is what gives a probe meaning.
+        # The data's class, or that of retransmissions if such a packet waits longest: its FIFO is
+        # what gives a probe meaning.
         urgent = path.urgent_first()
         klass = self.framer.again_class if urgent else self.framer.data_class
         qp.probes[pid] = (path, qp.requester.sent.probe_sent(), now, urgent)
-        ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
+        ext = wire.S_PETH.pack(
+            0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE
+        )
         self.framer.bare(qp.route, path.ev, klass, wire.PROBE, qp.remote_qpn, 0, ext)
         self.probes_tx += 1
         return path.ev
@@ -201,7 +223,10 @@ class Departures:
         if o.request:
             op, ext = wire.ENDPOINT_REQUEST, request_fields(o, self.framer.stamp(now))
         else:
-            op, ext = wire.ENDPOINT_RESPONSE, response_fields(o, o.stamp + (now - o.at >> self.framer.shift) & 0xFFFF)
+            op, ext = (
+                wire.ENDPOINT_RESPONSE,
+                response_fields(o, o.stamp + (now - o.at >> self.framer.shift) & 0xFFFF),
+            )
         self.framer.bare(o.route, o.ev, dscp.CONTROL, op, wire.ENDPOINT_QPN, o.number, ext)
         self.operations_tx += 1
         return o.ev
@@ -223,7 +248,10 @@ class Departures:
                 fallback = ev
         if fallback >= 0:
             return fallback
-        return next((ev for ev in qp.responder.reverse.evs if self.port_up[ev >> 16]), qp.responder.reverse.evs[0])
+        return next(
+            (ev for ev in qp.responder.reverse.evs if self.port_up[ev >> 16]),
+            qp.responder.reverse.evs[0],
+        )
 
     def _control(self, now: int, qp: QueuePair) -> int:
         d = qp.responder
@@ -237,15 +265,33 @@ class Departures:
             ev, pid, ts, at, marked = qp.answers[0]
             if not qp.answer_bases:
                 qp.answer_bases = d.complete_bases()
-            base = max(qp.answer_bases.pop(0), d.expected)  # the edge may have moved since the list was made
+            # the edge may have moved since the list was made
+            base = max(qp.answer_bases.pop(0), d.expected)
             if not qp.answer_bases:
                 qp.answers.pop(0)
             delay = now - at >> self.framer.shift
-            return self._sack(now, qp, ev, base, Echo(pid, True, ev, ts + delay, wire.M_SKIP_ONCE if marked else wire.M_NONE, False))
+            return self._sack(
+                now,
+                qp,
+                ev,
+                base,
+                Echo(pid, True, ev, ts + delay, wire.M_SKIP_ONCE if marked else wire.M_NONE, False),
+            )
         if qp.nacks:
             reason, psn, ev, ts = qp.nacks.pop(0)
             psn &= headers.PSN_MASK
-            ext = wire.S_NETH.pack(0, reason, 0, ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, psn, wire.CC_NACK << 4, 0, ts)
+            ext = wire.S_NETH.pack(
+                0,
+                reason,
+                0,
+                ev,
+                qp.qpn & 0xFFFF,
+                qp.remote_qpn & 0xFFFF,
+                psn,
+                wire.CC_NACK << 4,
+                0,
+                ts,
+            )
             back = self._reverse(qp)
             self.framer.bare(qp.route, back, dscp.CONTROL, wire.NACK, qp.remote_qpn, psn, ext)
             self.nacks_tx += 1
@@ -264,7 +310,9 @@ class Departures:
     def _ack(self, qp: QueuePair, psn: int, syndrome: int) -> int:
         ev = self._reverse(qp)
         ext = wire.S_AETH.pack(syndrome << 24 | qp.responder.msn & headers.PSN_MASK)
-        self.framer.bare(qp.route, ev, dscp.CONTROL, wire.ACK, qp.remote_qpn, psn & headers.PSN_MASK, ext)
+        self.framer.bare(
+            qp.route, ev, dscp.CONTROL, wire.ACK, qp.remote_qpn, psn & headers.PSN_MASK, ext
+        )
         self.acks_tx += 1
         return ev
 
@@ -273,10 +321,15 @@ class Departures:
         cack = d.expected - 1
         offset = echo.offset if -32768 <= echo.offset <= 32767 else 0
         ext = wire.sack(
-            wire.seth_word(echo.m, echo.probe) << 16 | offset & 0xFFFF, echo.ev, (qp.qpn & 0xFFFF) << 16 | qp.remote_qpn & 0xFFFF,
-            cack & headers.PSN_MASK, (d.window(now) >> 7) << 16 | base - cack & 0xFFFF, d.bitmap(base),
-            (echo.ts & 0xFFFF) << 16 | min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
-        )  # fmt: skip
+            wire.seth_word(echo.m, echo.probe) << 16 | offset & 0xFFFF,
+            echo.ev,
+            (qp.qpn & 0xFFFF) << 16 | qp.remote_qpn & 0xFFFF,
+            cack & headers.PSN_MASK,
+            (d.window(now) >> 7) << 16 | base - cack & 0xFFFF,
+            d.bitmap(base),
+            (echo.ts & 0xFFFF) << 16 | min(d.out_of_order(), 0x7FFF),
+            d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
+        )
         word = cack & headers.PSN_MASK
         if echo.rtx:
             word |= wire.F_RTX
@@ -286,7 +339,11 @@ class Departures:
 
     def counters(self) -> dict[str, int]:
         return {
-            "tx_packets": self.tx_packets, "tx_refused": self.tx_refused, "sacks_tx": self.sacks_tx, "acks_tx": self.acks_tx,
-            "nacks_tx": self.nacks_tx, "probes_tx": self.probes_tx,
+            "tx_packets": self.tx_packets,
+            "tx_refused": self.tx_refused,
+            "sacks_tx": self.sacks_tx,
+            "acks_tx": self.acks_tx,
+            "nacks_tx": self.nacks_tx,
+            "probes_tx": self.probes_tx,
             "endpoint_operations_tx": self.operations_tx,
-        }  # fmt: skip
+        }

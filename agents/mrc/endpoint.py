@@ -56,15 +56,23 @@ from topologies.paths import path_evs
 
 FIRST_QPN = 16
 _CAUSES = {
-    RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer", LOCAL_PROTECTION: "a request's memory cannot be read",
+    RETRY_EXCEEDED: "retries exhausted",
+    PEER_UNKNOWN: "unknown at the peer",
+    LOCAL_PROTECTION: "a request's memory cannot be read",
     FLUSHED: "ended by its user",
-}  # fmt: skip
-_PARAMETERS = (("host", 0, 1 << 16), ("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("mpr", 128, 255 * 128))
+}
+_PARAMETERS = (
+    ("host", 0, 1 << 16),
+    ("qpn", 0, PSN_MASK),
+    ("psn", 0, PSN_MASK),
+    ("mpr", 128, 255 * 128),
+)
 
 
 class _Told:
     def __init__(self) -> None:
-        self.dead_links: frozenset[str] = frozenset()  # around which switches that hash have converged
+        # around which switches that hash have converged
+        self.dead_links: frozenset[str] = frozenset()
         self.denials: list[str] = []
         self.hinted: frozenset[str] = frozenset()
 
@@ -81,12 +89,14 @@ class _Deals:
 
     def __init__(self, fabric: Fabric, host: int, seed: int) -> None:
         self.data, self.few, self.control = (
-            Deal(fabric.planes, Random(f"{purpose}/{seed}/{host}")) for purpose in ("data", "few", "control")
+            Deal(fabric.planes, Random(f"{purpose}/{seed}/{host}"))
+            for purpose in ("data", "few", "control")
         )
 
 
 class _Changes:
-    """What changed since deadlines were last computed, so that a turn costs no look at every queue pair."""
+    """What changed since deadlines were last computed, so that a turn costs no look at every queue
+    pair."""
 
     def __init__(self) -> None:
         self.qp: QueuePair | None = None
@@ -120,7 +130,8 @@ class Endpoint(Engine):
         self.told = _Told()
         self.quiesced = False
         self.order: list[QueuePair] = []
-        self.senders: list[QueuePair] = []  # whose data may go, in the order of their turns; nobody's at rest
+        # whose data may go, in the order of their turns; nobody's at rest
+        self.senders: list[QueuePair] = []
         self.deals = _Deals(fabric, host, seed)
         self.wishes = Wishes(fabric, host, seed)
         self.first_evs = Random(f"evs/{seed}/{host}")
@@ -136,7 +147,7 @@ class Endpoint(Engine):
         self.changes.all = self.changes.news = True
         self.out.quiet = False
 
-    # --- verbs -----------------------------------------------------------------------------------------------
+    # --- verbs ------------------------------------------------------------------------------------
 
     def register(self, memory: Any) -> Region:
         return self.memory.register(memory)
@@ -155,21 +166,36 @@ class Endpoint(Engine):
     def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
         return {"host": host, "qpn": qpn, "psn": psn, "mpr": self._other_host(host).mpr}
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
+    def create_qp(
+        self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None
+    ) -> Remote:
         config = self._other_host(peer)
         memory = memory_of(domain, self.memory)
         qpn = self.numbers.take(qpn)
         psn = self.rng.getrandbits(24)
         values = list(path_evs(self.fabric, self.host, peer))
         every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
-        local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
+        local, far = (
+            self.fabric.t0_of(self.host) == self.fabric.t0_of(peer),
+            self.fabric.is_far(self.host, peer),
+        )
         first = self.deals.few.next() if config.active_evs < self.fabric.planes else 0
         paths = PathSet(config, peer, every, self.rng, self.log, qpn, in_order=evs > 0, first=first)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
         path_rtt = self.fabric.rtt_ps(self.host, peer)
-        requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.deals.data)
+        requester = Requester(
+            config,
+            qpn,
+            peer,
+            paths,
+            self.congestion_class(config, path_rtt),
+            self.log,
+            self.deals.data,
+        )
         requester.rtt.path_rtt = path_rtt
-        requester.rtt.data_ps = self.fabric.data_ps(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
+        requester.rtt.data_ps = (
+            self.fabric.data_ps(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
+        )
         responder = Responder(config, qpn, memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
@@ -186,14 +212,23 @@ class Endpoint(Engine):
         check_parameters(remote, _PARAMETERS)
         qp = self._qp(qpn)
         if qp.state != INIT or remote["host"] != qp.peer:
-            raise ValueError(f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not h{remote['host']}")
+            raise ValueError(
+                f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not "
+                f"h{remote['host']}"
+            )
         qp.remote_qpn = remote["qpn"]
         every = qp.requester.paths.all
-        # Drawn: if it were the first of each plane, control packets of all hosts would begin on the same uplinks [ours].
-        first = [self.first_evs.choice([path.ev for path in every if path.plane == p]) for p in range(self.fabric.planes)]
+        # Drawn: if it were the first of each plane, control packets of all hosts would begin on the
+        # same uplinks [ours].
+        first = [
+            self.first_evs.choice([path.ev for path in every if path.plane == p])
+            for p in range(self.fabric.planes)
+        ]
         qp.responder.start(remote["psn"], first, self.deals.control.next())
         peer = self.neighbours.peers[qp.peer]
-        qp.requester.start(now, qp.first_psn, remote["mpr"], self.wishes.plane(qp.peer, peer.qps.index(qp)))
+        qp.requester.start(
+            now, qp.first_psn, remote["mpr"], self.wishes.plane(qp.peer, peer.qps.index(qp))
+        )
         self._ports_changed(now, peer)  # the known state of ports and paths applies to it, too
         self._apply_denials(now, qp)
         qp.to(now, RTS, "connected")
@@ -204,7 +239,10 @@ class Endpoint(Engine):
         qp = self._qp(qpn)
         patience = timeout_ps * (1 + retries) if timeout_ps else NEVER
         if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.requester.restart(psn, patience):
-            raise ValueError(f"QP {qpn} of h{self.host} is not in RTS, was posted to before, or {psn} has more than 24 bits")
+            raise ValueError(
+                f"QP {qpn} of h{self.host} is not in RTS, was posted to before, or {psn} has "
+                "more than 24 bits"
+            )
         qp.first_psn = psn
         self._touch_all()
 
@@ -244,7 +282,9 @@ class Endpoint(Engine):
         else:
             qp.responder.recv_queue.append(wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int
+    ) -> None:
         qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
@@ -276,7 +316,7 @@ class Endpoint(Engine):
                 completions.extend(qp.requester.queue.take())
         return completions
 
-    # --- frames ----------------------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------------------
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         self._received(now, self.arrivals.frame(now, port, buffer, start, length))
@@ -285,7 +325,9 @@ class Endpoint(Engine):
         self.out.framer.sums = False
         return True
 
-    def receive_intact(self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int) -> None:
+    def receive_intact(
+        self, now: int, port: int, head: bytes, word: int, payload: memoryview | None, length: int
+    ) -> None:
         self._received(now, self.arrivals.intact(now, port, head, word, payload, length))
 
     def _received(self, now: int, qp: QueuePair | None) -> None:
@@ -363,7 +405,8 @@ class Endpoint(Engine):
                     self._fail(now, qp, RETRY_EXCEEDED)
                     return
                 if r.sent.una >= r.sent.next:
-                    self._tail_probe(now, qp)  # only an ACK is missing: there is no packet to send again
+                    # only an ACK is missing: there is no packet to send again
+                    self._tail_probe(now, qp)
         if r.doubts.at <= now:
             r.settle_doubts(now)
         if r.paths.next_probe <= now:
@@ -378,8 +421,8 @@ class Endpoint(Engine):
                 qp.to_probe.append(path)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
-        """Ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane, which alone can show a lost end of a
-        message within a round trip [ours]."""
+        """Ask on the oldest packet's own path (FIFO makes the answer decisive) and on another
+        plane, which alone can show a lost end of a message within a round trip [ours]."""
         r = qp.requester
         paths = r.paths
         own = -1
@@ -391,14 +434,22 @@ class Endpoint(Engine):
                 qp.to_probe.append(oldest)
         for k in range(paths.planes):
             plane = (r.plane + probes + k) % paths.planes
-            if paths.open[plane] and paths.usable[plane] and (plane != own or paths.live_planes == 1):
+            if (
+                paths.open[plane]
+                and paths.usable[plane]
+                and (plane != own or paths.live_planes == 1)
+            ):
                 qp.to_probe.append(paths.active[plane][probes % paths.usable[plane]])
                 break
         r.timers.probed()
 
     def deadline(self) -> int:
         if self.quiesced:
-            return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
+            return (
+                min(self.out.wait, *(qp.responder.flush_at for qp in self.order))
+                if self.order
+                else self.out.wait
+            )
         if self.changes.all:
             for qp in self.order:
                 qp.due = qp.deadline()
@@ -421,7 +472,7 @@ class Endpoint(Engine):
             qp.to_probe.clear()
         self._touch_all()
 
-    # --- the world -------------------------------------------------------------------------------------------
+    # --- the world --------------------------------------------------------------------------------
 
     def port_state(self, now: int, port: int, up: bool) -> None:
         self.neighbours.local_port(now, port, up)
@@ -433,7 +484,12 @@ class Endpoint(Engine):
         for qp in peer.qps:
             r = qp.requester
             for p in range(self.fabric.planes):
-                if qp.health.set_ports(now, p, self.out.port_up[p], peer.mask >> p & 1 != 0, r.rtt.srtt) and qp.state == RTS:
+                if (
+                    qp.health.set_ports(
+                        now, p, self.out.port_up[p], peer.mask >> p & 1 != 0, r.rtt.srtt
+                    )
+                    and qp.state == RTS
+                ):
                     resend.requeue_plane(r, now, p)
             if qp.state == RTS:
                 r.planes_changed()
@@ -466,7 +522,8 @@ class Endpoint(Engine):
         return [path for path in qp.requester.paths.all if path.ev in over]
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Packets in flight over newly dead links are sent again; their EVs return by probes [ours]."""
+        """Packets in flight over newly dead links are sent again; their EVs return by probes
+        [ours]."""
         before, self.told.hinted = self.told.hinted, frozenset(links)
         self._touch_all()
         for qp in self.order:
@@ -490,7 +547,7 @@ class Endpoint(Engine):
         qp.silence()
         qp.responder.fail()
 
-    # --- for people ------------------------------------------------------------------------------------------
+    # --- for people -------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
         events = self.log[:]
@@ -503,7 +560,9 @@ class Endpoint(Engine):
     def rotation(self) -> dict[str, int | list[int]]:
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
-        return self.gone.account.report([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
+        return self.gone.account.report(
+            [q.requester for q in self.order], list(self.out.first_tx), self.out.repeats
+        )
 
     def placed(self) -> dict[int, int]:
         placed = {q.qpn: q.placed for q in self.order}
@@ -513,10 +572,15 @@ class Endpoint(Engine):
 
     def windows(self) -> list[dict[str, int]]:
         return [
-            {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
-             "srtt_ps": q.requester.rtt.srtt}
+            {
+                "qpn": q.qpn,
+                "peer": q.peer,
+                "cwnd": q.requester.congestion.cwnd,
+                "in_flight": q.requester.sent.in_flight,
+                "srtt_ps": q.requester.rtt.srtt,
+            }
             for q in self.order
-        ]  # fmt: skip
+        ]
 
     def counters(self) -> dict[str, int]:
         counters = self.arrivals.counters()
@@ -534,7 +598,12 @@ class Endpoint(Engine):
 
     def sent_by_path(self) -> list[SentByPath]:
         return [
-            (q.qpn, q.peer, [path.ev for path in q.requester.paths.all], [path.data_tx for path in q.requester.paths.all])
+            (
+                q.qpn,
+                q.peer,
+                [path.ev for path in q.requester.paths.all],
+                [path.data_tx for path in q.requester.paths.all],
+            )
             for q in self.order
         ]
 

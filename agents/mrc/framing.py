@@ -1,6 +1,7 @@
 """Builds the frames an endpoint sends. Sans-IO.
 
-The 102 bytes before the BTH and the CRC state after them depend only on (peer, EV, class, length): they are kept.
+The 102 bytes before the BTH and the CRC state after them depend only on (peer, EV, class, length):
+they are kept.
 """
 
 from __future__ import annotations
@@ -57,18 +58,27 @@ class Route:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
         outer = path_address(self.fabric, self.host, self.peer, ev, self.dead_links)
-        return Head(headers.head((me, outer), (me, you), ev, klass, ecn, after_udp, self.fabric.udp_port))
+        return Head(
+            headers.head((me, outer), (me, you), ev, klass, ecn, after_udp, self.fabric.udp_port)
+        )
 
 
 class Framer:
-    """Leaves a frame in ``frame`` (headers; all of it, for a packet without payload) and ``trailer``."""
+    """Leaves a frame in ``frame`` (headers; all of it, for a packet without payload) and
+    ``trailer``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.frame = b""
         self.trailer = b""
         self.data_class: i64 = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM
-        self.again_class: i64 = dscp.RETX_HIGH if config.urgent else dscp.TRIMMABLE_RETX if config.trimming else dscp.NO_TRIM
+        self.again_class: i64 = (
+            dscp.RETX_HIGH
+            if config.urgent
+            else dscp.TRIMMABLE_RETX
+            if config.trimming
+            else dscp.NO_TRIM
+        )
         self.shift: i64 = config.ts_shift
         self.sums = True  # the iCRC is computed
         self._out = BytesWriter()
@@ -126,7 +136,9 @@ class Framer:
         self.frame = out.getvalue()
         self.trailer = headers.trailer(pad, crc) if self.sums or pad else headers.GAP
 
-    def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
+    def bare(
+        self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes
+    ) -> None:
         head = route.head(ev, klass, 12 + len(ext) + headers.ICRC)
         out = self._bth(head, op, 0, qpn, psn_word)
         out.write(ext)

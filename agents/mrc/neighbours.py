@@ -1,15 +1,18 @@
-"""Exchanges news of ports and paths between the hosts at both ends: Port Status Updates and EV Probes. Sans-IO; one per endpoint.
+"""Exchanges news of ports and paths between the hosts at both ends: Port Status Updates and EV
+Probes. Sans-IO; one per endpoint.
 
-Both are endpoint requests (QPN 2); bit 15 of the request id marks an EV Probe. Facts are the specification's as third parties read it; the
-rest is [ours].
+Both are endpoint requests (QPN 2); bit 15 of the request id marks an EV Probe. Facts are the
+specification's as third parties read it; the rest is [ours].
 
-* **Port Status Update.** On every change of a local port each peer is sent the full mask (bit N: port N is reachable) under a new 15-bit
-  serial. One copy goes over every live plane, again each RTT, eight times, then with doubling gaps, until one is answered. A peer applies
-  an update newer than what it applied before, and always answers, on the plane by which it came.
-* **EV Probe.** A host that only receives sends one per base RTT, on an EV drawn at random; EVs that answer carry its SACKs. A sender of
-  data learns from its SACKs instead.
+* **Port Status Update.** On every change of a local port each peer is sent the full mask (bit N:
+  port N is reachable) under a new 15-bit serial. One copy goes over every live plane, again each
+  RTT, eight times, then with doubling gaps, until one is answered. A peer applies an update newer
+  than what it applied before, and always answers, on the plane by which it came.
+* **EV Probe.** A host that only receives sends one per base RTT, on an EV drawn at random; EVs that
+  answer carry its SACKs. A sender of data learns from its SACKs instead.
 
-There is no authentication: a peer is its inner address. It can only make claims about planes towards itself.
+There is no authentication: a peer is its inner address. It can only make claims about planes
+towards itself.
 """
 
 from __future__ import annotations
@@ -87,7 +90,9 @@ class Neighbours:
     def add(self, qp: QueuePair, evs: list[int]) -> Neighbour:
         peer = self.peers.get(qp.peer)
         if peer is None:
-            peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.requester.config.base_rtt, qp.route, evs, self.planes)
+            peer = self.peers[qp.peer] = Neighbour(
+                qp.peer, qp.requester.config.base_rtt, qp.route, evs, self.planes
+            )
             peer.serial = self.gone_serial
         peer.qps.append(qp)
         return peer
@@ -106,7 +111,7 @@ class Neighbours:
         if not all(self.port_up) and not peer.pending:
             self._announce(now, peer)
 
-    # --- our ports -------------------------------------------------------------------------------------------
+    # --- our ports --------------------------------------------------------------------------------
 
     def local_port(self, now: int, port: int, up: bool) -> None:
         if self.port_up[port] == up:
@@ -128,7 +133,12 @@ class Neighbours:
     def _send_update(self, now: int, peer: Neighbour) -> None:
         live = [p for p in range(self.planes) if self.port_up[p]]
         for p in [p for p in live if peer.mask >> p & 1] or live:
-            self._queue(peer, Operation(peer.route, self._any_ev(peer, p), True, peer.serial, 0, self._mask(), 0, 0))
+            self._queue(
+                peer,
+                Operation(
+                    peer.route, self._any_ev(peer, p), True, peer.serial, 0, self._mask(), 0, 0
+                ),
+            )
         self.updates_tx += 1
         peer.tries += 1
         if peer.tries > FAST_TRIES:
@@ -149,7 +159,7 @@ class Neighbours:
             return lap[int(self.rng.random() * len(lap))].ev
         return peer.evs[plane][int(self.rng.random() * len(peer.evs[plane]))]
 
-    # --- EV Probes -------------------------------------------------------------------------------------------
+    # --- EV Probes --------------------------------------------------------------------------------
 
     def receiving(self, now: int, qp: QueuePair) -> None:
         peer = self.peers[qp.peer]
@@ -160,7 +170,9 @@ class Neighbours:
 
     def _probe(self, now: int, peer: Neighbour) -> None:
         limit = now - 2 * peer.base_rtt
-        for number in [k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * peer.base_rtt]:
+        for number in [
+            k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * peer.base_rtt
+        ]:
             ev, _ = peer.probes.pop(number)
             for qp in self._connected(peer):
                 qp.responder.reverse.refuted(ev)
@@ -180,10 +192,12 @@ class Neighbours:
         ev = peer.evs[plane][int(self.rng.random() * len(peer.evs[plane]))]
         peer.number = peer.number + 1 & SERIALS
         peer.probes[EV_PROBE | peer.number] = (ev, now)
-        self._queue(peer, Operation(peer.route, ev, True, EV_PROBE | peer.number, 1, self._mask(), 0, 0))
+        self._queue(
+            peer, Operation(peer.route, ev, True, EV_PROBE | peer.number, 1, self._mask(), 0, 0)
+        )
         self.ev_probes_tx += 1
 
-    # --- frames ----------------------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------------------
 
     def _queue(self, peer: Neighbour, operation: Operation) -> None:
         if peer.queued >= MOST_OWED:
@@ -200,8 +214,11 @@ class Neighbours:
                 return operation
         return None
 
-    def request(self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int) -> bool:
-        """Take a request, which must be answered on its plane. Returns True if it changed ``peer.mask``."""
+    def request(
+        self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int
+    ) -> bool:
+        """Take a request, which must be answered on its plane. Returns True if it changed
+        ``peer.mask``."""
         self._queue(peer, Operation(peer.route, ev, False, number, op, 0, stamp, now))
         if number & EV_PROBE:
             self.ev_probes_rx += 1
@@ -214,7 +231,13 @@ class Neighbours:
         if mask == peer.mask:
             return False
         peer.mask = mask
-        self.log.append((now, "peer_ports", {"peer": peer.peer, "mask": mask & (1 << self.planes) - 1, "serial": number}))
+        self.log.append(
+            (
+                now,
+                "peer_ports",
+                {"peer": peer.peer, "mask": mask & (1 << self.planes) - 1, "serial": number},
+            )
+        )
         return True
 
     def response(self, peer: Neighbour, now: int, number: int) -> None:
@@ -223,7 +246,8 @@ class Neighbours:
             if probe is not None:
                 self.responses_rx += 1
                 for qp in self._connected(peer):
-                    if probe[0] in qp.requester.paths.by_ev:  # otherwise this queue pair may use fewer paths
+                    # otherwise this queue pair may use fewer paths
+                    if probe[0] in qp.requester.paths.by_ev:
                         qp.responder.reverse.confirmed(now, probe[0])
                 return
         elif peer.pending and number == peer.serial:
@@ -240,14 +264,22 @@ class Neighbours:
                 self._send_update(now, peer)
             if peer.probe_at <= now:
                 self._probe(now, peer)
-            self.next_at = min(min(self.next_at, peer.update_at), peer.probe_at)  # two by two: that much the compiler does without a call
+            # two by two: that much the compiler does without a call
+            self.next_at = min(min(self.next_at, peer.update_at), peer.probe_at)
 
     def counters(self) -> dict[str, int]:
         return {
-            "endpoint_operations_rx": self.updates_rx + self.ev_probes_rx + self.responses_rx + self.stale,
-            "port_updates_tx": self.updates_tx, "port_updates_rx": self.updates_rx, "ev_probes_tx": self.ev_probes_tx,
-            "ev_probes_rx": self.ev_probes_rx, "stale_responses": self.stale, "requests_unanswered": self.too_many,
-        }  # fmt: skip
+            "endpoint_operations_rx": self.updates_rx
+            + self.ev_probes_rx
+            + self.responses_rx
+            + self.stale,
+            "port_updates_tx": self.updates_tx,
+            "port_updates_rx": self.updates_rx,
+            "ev_probes_tx": self.ev_probes_tx,
+            "ev_probes_rx": self.ev_probes_rx,
+            "stale_responses": self.stale,
+            "requests_unanswered": self.too_many,
+        }
 
 
 def request_fields(operation: Operation, stamp: int) -> bytes:

@@ -1,4 +1,5 @@
-"""Records of a packet's contents, between the modules that read or write the wire and those that act on it."""
+"""Records of a packet's contents, between the modules that read or write the wire and those that
+act on it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ class WritePacket:
         self.ts: i64 = 0
         self.rqmsn: i64 = 0
         self.msn: i64 = 0
-        self.va = 0  # of one that has arrived: its 64 bits as a signed number; no region lies where that is negative
+        # of one that has arrived: its 64 bits as a signed number; no region lies where that is
+        # negative
+        self.va = 0
         self.rkey: i64 = 0
         self.dmalen: i64 = 0
         self.imm: i64 = -1  # none

@@ -1,4 +1,5 @@
-"""One queue pair: its state, its two halves, and what it owes the wire. Sans-IO; owned by the endpoint."""
+"""One queue pair: its state, its two halves, and what it owes the wire. Sans-IO; owned by the
+endpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +28,15 @@ class QueuePair:
     """INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
 
     def __init__(
-        self, qpn: int, peer: int, psn: int, route: Route, health: PlaneHealth, requester: Requester, responder: Responder, log: list[Event]
+        self,
+        qpn: int,
+        peer: int,
+        psn: int,
+        route: Route,
+        health: PlaneHealth,
+        requester: Requester,
+        responder: Responder,
+        log: list[Event],
     ) -> None:
         self.qpn = qpn
         self.peer = peer
@@ -43,18 +52,28 @@ class QueuePair:
         self.log = log
         self.due: i64 = LONG_AGO  # its deadline when the endpoint last looked
         self.listed = False  # in the endpoint's queue of QPs that owe a control packet
-        self.answers: list[tuple[int, int, int, int, int]] = []  # probes to answer: EV, probe id, timestamp, arrival, marked
+        # probes to answer: EV, probe id, timestamp, arrival, marked
+        self.answers: list[tuple[int, int, int, int, int]] = []
         self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them
         self.nacks: list[tuple[int, int, int, int]] = []  # reason, psn, EV, timestamp
-        self.probes: dict[int, tuple[Path, int, int, bool]] = {}  # Reliability Probes out: id -> (path, seq, sent ps, urgent)
-        self.next_probe_id = 1 + psn % PROBE_IDS  # not from 1: who sees none of our packets must not know them [ours]
+        # Reliability Probes out: id -> (path, seq, sent ps, urgent)
+        self.probes: dict[int, tuple[Path, int, int, bool]] = {}
+        # not from 1: who sees none of our packets must not know them [ours]
+        self.next_probe_id = 1 + psn % PROBE_IDS
         self.to_probe: list[Path] = []  # now
         self.unexpected_nack_ps = LONG_AGO
-        self.watched = not requester.config.reverse_probes  # the neighbours see to EV Probes while it receives, or need not
+        # the neighbours see to EV Probes while it receives, or need not
+        self.watched = not requester.config.reverse_probes
 
     def to(self, now: int, state: int, cause: str) -> None:
         self.state = state
-        self.log.append((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause}))
+        self.log.append(
+            (
+                now,
+                "qp",
+                {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause},
+            )
+        )
 
     def silence(self) -> None:
         r = self.responder

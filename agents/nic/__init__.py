@@ -1,1 +1,2 @@
-"""The edge between an engine and the kernel: packet sockets, pacing, and the delay that a link would have."""
+"""The edge between an engine and the kernel: packet sockets, pacing, and the delay that a link
+would have."""

@@ -1,6 +1,7 @@
 """A NIC that a program can use: an engine and its packet I/O, driven by one loop.
 
-``Device`` is what the host process runs. A program of your own in a host may open one instead; docs/how/python.md has an example.
+``Device`` is what the host process runs. A program of your own in a host may open one instead;
+docs/how/python.md has an example.
 """
 
 from __future__ import annotations
@@ -20,18 +21,35 @@ from agents.kernel.options import Options as KernelOptions
 from agents.lateness import WINDOW_RTTS, Lateness
 from agents.nic.packet_io import CARRIER, PacketIO
 from agents.packets.headers import UDP
-from agents.transport import NEVER, Completion, Domain, Engine, Event, Foreign, FrameIO, Note, Region, Remote
+from agents.transport import (
+    NEVER,
+    Completion,
+    Domain,
+    Engine,
+    Event,
+    Foreign,
+    FrameIO,
+    Note,
+    Region,
+    Remote,
+)
 from topologies.clos import Fabric
 
 BATCH = 64
 TRANSPORTS = ("mrc", "roce")
 
 
-def make_engine(transport: str, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> Engine:
+def make_engine(
+    transport: str, fabric: Fabric, host: int, options: Mapping[str, object], seed: int
+) -> Engine:
     """Raises ValueError on an unknown transport or on unknown options."""
     if transport not in TRANSPORTS:
-        raise ValueError(f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}")
-    engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(fabric, host, options, seed)
+        raise ValueError(
+            f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}"
+        )
+    engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(
+        fabric, host, options, seed
+    )
     return engine
 
 
@@ -44,9 +62,12 @@ def check_options(transport: str, fabric: Fabric, options: Mapping[str, object])
 
 
 _IN_SUMS = (
-    ("tx_packets", "mapper_tx"), ("tx_refused", "mapper_refused"), ("rx_packets", "mapper_rx"), ("rx_bad_icrc", "mapper_corrupt"),
+    ("tx_packets", "mapper_tx"),
+    ("tx_refused", "mapper_refused"),
+    ("rx_packets", "mapper_rx"),
+    ("rx_bad_icrc", "mapper_corrupt"),
     ("rx_foreign", "mapper_foreign"),
-)  # fmt: skip
+)
 
 
 class _Sorter(FrameIO):
@@ -57,17 +78,23 @@ class _Sorter(FrameIO):
         self.mapper = mapper
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == self.port:
+        if (
+            length >= UDP + 8
+            and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == self.port
+        ):
             self.mapper.receive(now, port, buffer, start, length)
         else:
             self.engine.receive(now, port, buffer, start, length)
 
 
 class Nic:
-    """A host's engine, and a mapper beside it, on ports that other code drives; the verbs are those of :class:`agents.transport.Engine`.
-    ``io``: an agents.nic.packet_io.PacketIO or a simulated host's. ``clock`` gives ps."""
+    """A host's engine, and a mapper beside it, on ports that other code drives; the verbs are those
+    of :class:`agents.transport.Engine`. ``io``: an agents.nic.packet_io.PacketIO or a simulated
+    host's. ``clock`` gives ps."""
 
-    def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]
+    ) -> None:
         self.fabric = fabric
         self.host = host
         self.engine = engine
@@ -94,7 +121,8 @@ class Nic:
     # Verbs: the engine's, with the clock added.
 
     def register(self, memory: Any) -> Region:
-        """Let peers write into ``memory`` (writable, contiguous, or a Foreign). Raises ValueError otherwise."""
+        """Let peers write into ``memory`` (writable, contiguous, or a Foreign). Raises ValueError
+        otherwise."""
         return self.engine.register(memory)
 
     def domain(self) -> Domain:
@@ -103,9 +131,11 @@ class Nic:
     def reserve_qp(self) -> int:
         return self.engine.reserve_qp()
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
-        """``peer`` is a host number; the dictionary is for the peer's :meth:`connect_qp`. ``evs``, ``qpn`` and ``domain``: see the
-        engine."""
+    def create_qp(
+        self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None
+    ) -> Remote:
+        """``peer`` is a host number; the dictionary is for the peer's :meth:`connect_qp`. ``evs``,
+        ``qpn`` and ``domain``: see the engine."""
         return self.engine.create_qp(peer, evs, qpn, domain)
 
     def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
@@ -128,14 +158,18 @@ class Nic:
         """Offer one receive request for an immediate."""
         self.engine.post_recv(qpn, wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int = -1) -> None:
-        """Post an RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int = -1
+    ) -> None:
+        """Post an RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends
+        an immediate with it."""
         self.engine.post_write(qpn, wr_id, memory, va, rkey, imm)
 
     # Clustermapper, beside the engine.
 
     def start_mapper(self, options: Mapping[str, object], seed: int) -> None:
-        """Probe this host's corner of the fabric from now on. ``seed`` is the same on all hosts. Raises ValueError on bad options."""
+        """Probe this host's corner of the fabric from now on. ``seed`` is the same on all hosts.
+        Raises ValueError on bad options."""
         now = self.clock()
         mapper = Mapper(self.fabric, self.host, Options.read(options), seed, now)
         for port, up in enumerate(self._up):
@@ -164,7 +198,8 @@ class Nic:
         return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
-        """The kernel resets the receive ring's drops when it reports them: call this a few times a second."""
+        """The kernel resets the receive ring's drops when it reports them: call this a few times a
+        second."""
         self.io.drops()
 
     def events(self) -> list[Event]:
@@ -175,8 +210,11 @@ class Nic:
         """Return all counters; the mapper's frames are in the sums."""
         waiting = self.io.waiting()
         counters = {
-            **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
-        }  # fmt: skip
+            **self.engine.counters(),
+            "rx_waiting": waiting,
+            "rx_ring_drops": self.io.drops(),
+            "rx_not_a_port": self.io.ring.not_ours,
+        }
         if self.mapper is not None:
             own: dict[str, int] = self.mapper.counters()
             counters.update(own)
@@ -189,13 +227,18 @@ class Nic:
 
 
 class Device(Nic):
-    """A NIC on the ports of ``host`` in the current network namespace. Needs root when made. Raises OSError if the ports are not there,
-    ValueError on bad options."""
+    """A NIC on the ports of ``host`` in the current network namespace. Needs root when made. Raises
+    OSError if the ports are not there, ValueError on bad options."""
 
     def __init__(
-        self, fabric: Fabric, host: int, clock: WallClock, transport: str = "mrc", options: Mapping[str, object] | None = None,
+        self,
+        fabric: Fabric,
+        host: int,
+        clock: WallClock,
+        transport: str = "mrc",
+        options: Mapping[str, object] | None = None,
         seed: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         engine = make_engine(transport, fabric, host, options or {}, seed)
         io = PacketIO(fabric, host, (fabric.udp_port, probe_port(fabric)), clock)
         super().__init__(fabric, host, engine, io, clock.now)
@@ -210,8 +253,8 @@ class Device(Nic):
         return run_until_completion(self, timeout, self.wall)
 
     def work(self, until: int) -> int:
-        """Receive, act on what is due, send. Returns when to do so again at the latest, ps: not after ``until``, and now if there is
-        more."""
+        """Receive, act on what is due, send. Returns when to do so again at the latest, ps: not
+        after ``until``, and now if there is more."""
         engine = self.engine
         io = self.io
         now = self.clock()
@@ -229,17 +272,20 @@ class Device(Nic):
             due = min(due, mapper.deadline())
         # A completion may let its user post the next request: do not wait for the next frame.
         self.more = received == BATCH or sent == BATCH or engine.completed()
-        # Late is all that lies between its due time and the end of this turn: the process may be stopped in the middle of one, too.
+        # Late is all that lies between its due time and the end of this turn: the process may be
+        # stopped in the middle of one, too.
         end = self.clock()
         self.lateness.add(end, end - since)
-        self.wanted = now if self.more else max(due, now)  # a deadline that has long passed waits for something else
+        # a deadline that has long passed waits for something else
+        self.wanted = now if self.more else max(due, now)
         return now if self.more else min(due, io.ring.next_look()) if io.ring.held else due
 
     def sources(self) -> list[Any]:
         """Return what ends a wait: news of links, and frames unless some are held to their time.
 
-        The ring's socket reads as ready while the newest frame is in its slot, so a wait on it would spin. Nor is it needed: what comes
-        after the last look is not due before :meth:`work` wants to look again.
+        The ring's socket reads as ready while the newest frame is in its slot, so a wait on it
+        would spin. Nor is it needed: what comes after the last look is not due before :meth:`work`
+        wants to look again.
         """
         return self._without_ring if self.io.ring.held else self._readers
 
@@ -252,7 +298,8 @@ class Device(Nic):
                 self.engine.port_paused(now, port, on)
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """Call :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready reader. Returns the ready readers."""
+        """Call :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready
+        reader. Returns the ready readers."""
         wake = self.work(until)
         wait = 0.0 if self.more else self.wall.until(wake)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
@@ -264,7 +311,12 @@ class Device(Nic):
 
 
 def make_device(
-    fabric: Fabric, host: int, clock: WallClock, transport: str, options: Mapping[str, object], seed: int
+    fabric: Fabric,
+    host: int,
+    clock: WallClock,
+    transport: str,
+    options: Mapping[str, object],
+    seed: int,
 ) -> Device | KernelDevice:
     if transport in KINDS:
         return KernelDevice(fabric, host, clock, transport, options, seed)

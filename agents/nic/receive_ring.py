@@ -1,8 +1,9 @@
 """Reads the memory-mapped receive ring of one host, and holds every frame there until it is due.
 
-The kernel writes a frame into a slot (TPACKET_V2). First its header is read; when the delay line says so, the engine reads the frame and
-the slot goes back to the kernel, out of order. The kernel looks at its next slot only and drops (and counts) frames while that one is held:
-the ring is full when its oldest frame lies a whole lap back.
+The kernel writes a frame into a slot (TPACKET_V2). First its header is read; when the delay line
+says so, the engine reads the frame and the slot goes back to the kernel, out of order. The kernel
+looks at its next slot only and drops (and counts) frames while that one is held: the ring is full
+when its oldest frame lies a whole lap back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from agents.transport import LONG_AGO, FrameIO
 
 _LITTLE: Final = sys.byteorder == "little"
 
-# Where the parts of a slot's header are, tpacket2_hdr and sockaddr_ll, in the machine's byte order. Times are of the real-time clock.
+# Where the parts of a slot's header are, tpacket2_hdr and sockaddr_ll, in the machine's byte order.
+# Times are of the real-time clock.
 _LENGTH: Final = 4
 _KEPT: Final = 8
 _FRAME: Final = 12  # where the frame begins
@@ -30,8 +32,11 @@ _NANOSECONDS: Final = 20
 _INTERFACE: Final = 36
 _LOOK: Final = 160  # bytes of a slot that are looked at: its header, and the head of its frame
 _NEW: Final = 1  # status bit TP_STATUS_USER: the kernel has filled the slot
-_HELD: Final = 2  # what we make of it once we know the frame; the kernel leaves every slot alone whose status is not 0
-_CLASS: Final = 14  # where the outer header begins; its traffic class lies across the first two bytes
+# what we make of it once we know the frame; the kernel leaves every slot alone whose status is not
+# 0
+_HELD: Final = 2
+# where the outer header begins; its traffic class lies across the first two bytes
+_CLASS: Final = 14
 _HOP_LIMIT: Final = 21
 
 
@@ -40,10 +45,21 @@ def _word(slot: bytes, at: i64) -> i64:
 
 
 class ReceiveRing:
-    def __init__(self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine, clock: WallClock) -> None:
+    def __init__(
+        self,
+        memory: Any,
+        block: int,
+        blocks: int,
+        slot: int,
+        port_of: dict[int, int],
+        line: DelayLine,
+        clock: WallClock,
+    ) -> None:
         per_block = block // slot
         self.slots: i64 = per_block * blocks
-        self.offsets = vec[i64]([k // per_block * block + k % per_block * slot for k in range(self.slots)])
+        self.offsets = vec[i64](
+            [k // per_block * block + k % per_block * slot for k in range(self.slots)]
+        )
         self.view = memoryview(memory)
         self.words = self.view.cast("I")
         self.port_of = port_of
@@ -59,9 +75,9 @@ class ReceiveRing:
         self.not_ours = 0
 
     def look(self, mono: i64, real: i64) -> None:
-        """``real``, then ``mono``: this machine's two clocks, read in this order just before, ns. A pause between the readings makes a
-        frame late, never early. If the real-time clock is set meanwhile, a frame's time is wrong by at most the time since the last
-        look."""
+        """``real``, then ``mono``: this machine's two clocks, read in this order just before, ns. A
+        pause between the readings makes a frame late, never early. If the real-time clock is set
+        meanwhile, a frame's time is wrong by at most the time since the last look."""
         view = self.view
         words = self.words
         at = self.at
@@ -73,8 +89,13 @@ class ReceiveRing:
             port: i64 = self.port_of.get(_word(slot, _INTERFACE), -1)
             if port >= 0:
                 length = _word(slot, _LENGTH)
-                begin = i64(read_i16_le(slot, _FRAME) if _LITTLE else read_i16_be(slot, _FRAME)) & 0xFFFF
-                arrival: i64 = self.clock.at(_word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind)
+                begin = (
+                    i64(read_i16_le(slot, _FRAME) if _LITTLE else read_i16_be(slot, _FRAME))
+                    & 0xFFFF
+                )
+                arrival: i64 = self.clock.at(
+                    _word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind
+                )
                 if arrival > now:  # it came while we look, or the clock was set
                     present: i64 = self.clock.now()
                     arrival = arrival if arrival < present else present
@@ -105,7 +126,8 @@ class ReceiveRing:
             if n == 0:
                 self.first_due = line.next
             at = line.take()
-            # A frame longer than a slot was cut by the kernel: its length says so and the engine refuses it.
+            # A frame longer than a slot was cut by the kernel: its length says so and the engine
+            # refuses it.
             engine.receive(now, self.ports[at], self.view, self.starts[at], self.lengths[at])
             self.held -= 1
             self.words[self.offsets[at] >> 2] = 0

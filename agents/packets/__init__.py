@@ -1,1 +1,2 @@
-"""Modules that MRC and RoCE share: DSCPs, the headers before the BTH, the invariant CRC, PSN arithmetic, registered memory."""
+"""Modules that MRC and RoCE share: DSCPs, the headers before the BTH, the invariant CRC, PSN
+arithmetic, registered memory."""

@@ -1,16 +1,19 @@
-"""The one table of DSCP classes. MRC names the classes; their values are the operator's, here ours."""
+"""The one table of DSCP classes. MRC names the classes; their values are the operator's, here
+ours."""
 
 from __future__ import annotations
 
 from typing import Final
 
-CONTROL: Final = 48  # SACK, NACK, ACK, probe answers, endpoint operations: high class on every egress, never trimmed
+# SACK, NACK, ACK, probe answers, endpoint operations: high class on every egress, never trimmed
+CONTROL: Final = 48
 TRIMMABLE: Final = 10  # data that a switch may trim
 NO_TRIM: Final = 12  # data and Reliability Probes where trimming is off
 TRIMMABLE_RETX: Final = 14  # retransmitted data that a switch may trim
 TRIMMED: Final = 18  # a trimmed packet
 TRIMMED_LASTHOP: Final = 20  # one trimmed on its last hop
-RETX_HIGH: Final = 22  # retransmitted data before other data, in the class of CONTROL; trimmed where that class is long
+# retransmitted data before other data, in the class of CONTROL; trimmed where that class is long
+RETX_HIGH: Final = 22
 ROCE: Final = 26  # the baseline's data: never trimmed, marked on every hop
 
 NAMES: Final = {

@@ -1,7 +1,8 @@
-"""The headers of every RoCE-like packet before its BTH, the invariant CRC and PSN arithmetic. No state, no I/O.
+"""The headers of every RoCE-like packet before its BTH, the invariant CRC and PSN arithmetic. No
+state, no I/O.
 
-A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers | payload | iCRC (4). All fields are big-endian,
-the iCRC little-endian (InfiniBand).
+A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers |
+payload | iCRC (4). All fields are big-endian, the iCRC little-endian (InfiniBand).
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i32_le
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    write_i16_be,
+    write_i32_be,
+    write_i32_le,
+)
 from mypy_extensions import i16, i32, i64, u8
 
 from topologies.addressing import HOST_MAC
@@ -30,7 +38,8 @@ BTH_AT: Final = 102
 HEAD: Final = 102
 ICRC: Final = 4
 
-S_OUTER = Struct("!IHBB16s16s")  # version/class/flow, payload length, next header, hop limit, source, destination
+# version/class/flow, payload length, next header, hop limit, source, destination
+S_OUTER = Struct("!IHBB16s16s")
 S_UDP = Struct("!HHHH")
 S_ICRC = Struct("<I")
 
@@ -48,7 +57,8 @@ def u32(data: bytes, at: i64) -> i64:
 
 
 def put16(out: BytesWriter, value: i64) -> None:
-    """Write two bytes of a number below 1 << 16; the compiler's own function takes it for a signed one."""
+    """Write two bytes of a number below 1 << 16; the compiler's own function takes it for a signed
+    one."""
     write_i16_be(out, i16((value ^ 0x8000) - 0x8000))
 
 
@@ -65,23 +75,49 @@ def trailer(pad: i64, crc: i64) -> bytes:
 
 
 def psn_delta(psn: int, reference: int) -> int:
-    """Return how far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit difference."""
+    """Return how far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit
+    difference."""
     return ((psn - reference + 0x800000) & PSN_MASK) - 0x800000
 
 
-def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, hop_limit: int, src: bytes, dst: bytes) -> bytes:
-    return S_OUTER.pack(6 << 28 | dscp << 22 | ecn << 20 | flow, payload, next_header, hop_limit, src, dst)
+def ip_header(
+    next_header: int,
+    payload: int,
+    dscp: int,
+    ecn: int,
+    flow: int,
+    hop_limit: int,
+    src: bytes,
+    dst: bytes,
+) -> bytes:
+    return S_OUTER.pack(
+        6 << 28 | dscp << 22 | ecn << 20 | flow, payload, next_header, hop_limit, src, dst
+    )
 
 
 def head(
-    outer: tuple[bytes, bytes], inner: tuple[bytes, bytes], ev: int, dscp: int, ecn: int, after_udp: int, port: int = UDP_PORT
+    outer: tuple[bytes, bytes],
+    inner: tuple[bytes, bytes],
+    ev: int,
+    dscp: int,
+    ecn: int,
+    after_udp: int,
+    port: int = UDP_PORT,
 ) -> bytes:
-    """``outer`` and ``inner``: source and destination address. ``after_udp``: bytes from the BTH to the iCRC inclusive. The low half of the
-    EV is the UDP source port, its high half the low 16 bits of the inner flow label [ours]."""
+    """``outer`` and ``inner``: source and destination address. ``after_udp``: bytes from the BTH to
+    the iCRC inclusive. The low half of the EV is the UDP source port, its high half the low 16 bits
+    of the inner flow label [ours]."""
     udp = 8 + after_udp
     carried = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, *inner)
     carrier = ip_header(41, 40 + udp, dscp, ecn, 0, 64, *outer)
-    return HOST_MAC + HOST_MAC + b"\x86\xdd" + carrier + carried + S_UDP.pack(ev & 0xFFFF, port, udp, 0)
+    return (
+        HOST_MAC
+        + HOST_MAC
+        + b"\x86\xdd"
+        + carrier
+        + carried
+        + S_UDP.pack(ev & 0xFFFF, port, udp, 0)
+    )
 
 
 def icrc_of_head(frame_head: bytes) -> int:
@@ -94,10 +130,15 @@ def icrc_of_head(frame_head: bytes) -> int:
 
 
 def icrc_of(buffer: Any, start: int, length: int) -> int:
-    """CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label, hop limit, UDP checksum and BTH byte 4 as
-    ones (RoCEv2, InfiniBand annex A17)."""
+    """CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label,
+    hop limit, UDP checksum and BTH byte 4 as ones (RoCEv2, InfiniBand annex A17)."""
     frame = bytes(buffer[start : start + length - ICRC])
-    return int(crc32(frame[BTH_AT + 5 :], crc32(frame[BTH_AT : BTH_AT + 4] + b"\xff", icrc_of_head(frame[:HEAD]))))
+    return int(
+        crc32(
+            frame[BTH_AT + 5 :],
+            crc32(frame[BTH_AT : BTH_AT + 4] + b"\xff", icrc_of_head(frame[:HEAD])),
+        )
+    )
 
 
 class IcrcCheck:

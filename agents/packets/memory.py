@@ -1,4 +1,5 @@
-"""Registered memory: what peers may write, by rkey. The only place where bytes of a packet meet bytes of a user."""
+"""Registered memory: what peers may write, by rkey. The only place where bytes of a packet meet
+bytes of a user."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any, Final
 from agents.transport import Domain, Foreign, Region
 
 VA_BASE: Final = 0x10_0000_0000
-"""The first virtual address handed out [ours]; regions are far apart so that a stray address hits none."""
+"""The first virtual address handed out [ours]; regions are far apart so that a stray address hits
+none."""
 VA_GAP: Final = 1 << 30
 VA_END: Final = 1 << 63
 """No region lies beyond: arriving addresses are read as signed numbers."""
@@ -41,11 +43,13 @@ class Memory(Domain):
         self.rng = rng
         self.rkeys: set[int] = set() if rkeys is None else rkeys
         self.regions: dict[int, _Registered] = {}  # by rkey
-        self.latest: _Registered | None = None  # the one asked for last, as a rule the next one, too
+        # the one asked for last, as a rule the next one, too
+        self.latest: _Registered | None = None
         self.next_va = VA_BASE
 
     def register(self, memory: Any, va: int = -1) -> Region:
-        """Raises ValueError unless ``memory`` is writable and contiguous, or a Foreign, and lies within 63 bits."""
+        """Raises ValueError unless ``memory`` is writable and contiguous, or a Foreign, and lies
+        within 63 bits."""
         held: memoryview | Foreign
         if isinstance(memory, Foreign):
             held = memory
@@ -95,7 +99,11 @@ class Memory(Domain):
         assert region is not None
         at = va - region.base
         memory = region.memory
-        part = source if start == 0 and length == len(source) else memoryview(source)[start : start + length]
+        part = (
+            source
+            if start == 0 and length == len(source)
+            else memoryview(source)[start : start + length]
+        )
         if isinstance(memory, Foreign):
             try:
                 memory.write(at, memoryview(part))

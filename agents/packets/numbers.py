@@ -31,13 +31,16 @@ class Numbers:
         self.upcoming = self.upcoming + 1 if self.upcoming < PSN_MASK else self.first
 
     def take(self, wanted: int) -> int:
-        """Take the next number, or ``wanted`` (>= 0). Raises ValueError if that is neither reserved nor free."""
+        """Take the next number, or ``wanted`` (>= 0). Raises ValueError if that is neither reserved
+        nor free."""
         if wanted < 0:
             return self._next()
         if wanted in self.reserved:
             self.reserved.remove(wanted)
         elif wanted in self.taken or not self.first <= wanted <= PSN_MASK:
-            raise ValueError(f"queue-pair number {wanted:#x} is in use or not in {self.first:#x}..{PSN_MASK:#x}")
+            raise ValueError(
+                f"queue-pair number {wanted:#x} is in use or not in {self.first:#x}..{PSN_MASK:#x}"
+            )
         else:
             self.taken.add(wanted)
         return wanted

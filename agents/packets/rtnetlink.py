@@ -1,6 +1,7 @@
 """Reads and builds rtnetlink messages, without a socket.
 
-Layouts are those of netlink(7), rtnetlink(7) and the kernel's uapi headers linux/netlink.h, linux/rtnetlink.h, linux/if_link.h.
+Layouts are those of netlink(7), rtnetlink(7) and the kernel's uapi headers linux/netlink.h,
+linux/rtnetlink.h, linux/if_link.h.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ IFF_LOWER_UP: Final = 0x10000
 IFLA_OPERSTATE: Final = 16
 _TYPE: Final = 0x3FFF
 STOPPED: Final = 1
-"""Bytes/s of a token bucket that stands still: the least that the kernel takes. It pauses a port's data class under PFC."""
+"""Bytes/s of a token bucket that stands still: the least that the kernel takes. It pauses a port's
+data class under PFC."""
 _HEADER: Final = 16
 _TCMSG: Final = 20
 _TCA_KIND: Final = 1
@@ -99,7 +101,9 @@ def link(ifindex: int = 0, flags: int = 0, change: int = 0) -> bytes:
 
 def link_state(body: bytes) -> LinkState:
     ifindex, flags = struct.unpack_from("=iI", body, 4)
-    operstate = next((value[0] for kind, value in attributes(body, 16) if kind == IFLA_OPERSTATE), 0)
+    operstate = next(
+        (value[0] for kind, value in attributes(body, 16) if kind == IFLA_OPERSTATE), 0
+    )
     return LinkState(ifindex, flags, operstate)
 
 
@@ -107,11 +111,23 @@ def queue(ifindex: int, handle: int, parent: int = 0) -> bytes:
     return struct.pack("=BxxxiIII", 0, ifindex, handle, parent, 0)
 
 
-def token_bucket(ifindex: int, handle: int, parent: int, rate: int, burst: int, limit: int) -> bytes:
+def token_bucket(
+    ifindex: int, handle: int, parent: int, rate: int, burst: int, limit: int
+) -> bytes:
     """``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
-    parameters = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate) + bytes(12) + struct.pack("=III", limit, 0, 0)
-    options = attribute(_TCA_TBF_PARMS, parameters) + attribute(_TCA_TBF_BURST, struct.pack("=I", burst))
-    return queue(ifindex, handle, parent) + attribute(_TCA_KIND, _TBF) + attribute(_TCA_OPTIONS, options)
+    parameters = (
+        struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate)
+        + bytes(12)
+        + struct.pack("=III", limit, 0, 0)
+    )
+    options = attribute(_TCA_TBF_PARMS, parameters) + attribute(
+        _TCA_TBF_BURST, struct.pack("=I", burst)
+    )
+    return (
+        queue(ifindex, handle, parent)
+        + attribute(_TCA_KIND, _TBF)
+        + attribute(_TCA_OPTIONS, options)
+    )
 
 
 def token_rate(body: bytes) -> tuple[int, int]:

@@ -1,5 +1,5 @@
-"""Does a host's work, however its packets and messages are carried: collectives and flows over one device, their log, and its answers. No
-socket, file or clock of its own."""
+"""Does a host's work, however its packets and messages are carried: collectives and flows over one
+device, their log, and its answers. No socket, file or clock of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ _ENCODER = msgspec.json.Encoder()
 BIN_RTTS = 2
 
 
-_NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
+_NOT_ARGUMENTS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+)
 """Exceptions that wrong arguments raise: they become an answer."""
 
 
@@ -66,7 +74,8 @@ class Agent:
         self.last_tx = [0] * fabric.planes
         self.last_rx = [0] * fabric.planes
         self.denied: list[str] = []
-        self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
+        # hosts that the job sends to, and that the denylist leaves no path to
+        self.cut_off: list[int] = []
         self.asking: Any = None  # whose request is being answered
         self.calls = Calls(device, clock, self.share_memory, self.notify_program)
         self.verbs: Server | None = None  # where programs may use RDMA verbs
@@ -77,13 +86,14 @@ class Agent:
         return mmap.mmap(-1, size), -1  # which commits only what is touched
 
     def flow_slots(self) -> Slots | None:
-        """Return an arena for flows that keeps nothing, or None: a real network's packets have to be somewhere."""
+        """Return an arena for flows that keeps nothing, or None: a real network's packets have to
+        be somewhere."""
         return None
 
     def notify_program(self, owner: Any, note: Note) -> None:
         self.notify(note)
 
-    # --- log -------------------------------------------------------------------------------------------------
+    # --- log --------------------------------------------------------------------------------------
 
     def write(self, t: int, kind: str, fields: Mapping[str, object]) -> None:
         self.log(_ENCODER.encode({"t": t, "kind": kind, "host": self.number, **fields}) + b"\n")
@@ -117,7 +127,7 @@ class Agent:
         """Bins are aligned to the clock that all agents share: they add up across hosts."""
         return (now // self.bin_ps + 1) * self.bin_ps
 
-    # --- what it answers -------------------------------------------------------------------------------------
+    # --- what it answers --------------------------------------------------------------------------
 
     def answer(self, request: Message) -> Answer:
         """Returns ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
@@ -129,12 +139,23 @@ class Agent:
                 raise CollectiveError(f"agent {self.name} knows no request {op!r}")
             return {"id": number, "ok": handler(**request)}
         except LostError as lost:
-            return {"id": number, "error": f"{self.name}: {op}: {lost}", "rank": lost.rank, "lost": lost.host}
+            return {
+                "id": number,
+                "error": f"{self.name}: {op}: {lost}",
+                "rank": lost.rank,
+                "lost": lost.host,
+            }
         except _NOT_ARGUMENTS as error:
             return {"id": number, "error": f"{self.name}: {op}: {error}"}
 
     def op_setup(
-        self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
+        self,
+        collective: str,
+        ranks: list[int],
+        rank: int,
+        qps: int = 1,
+        slices: int = 4,
+        flows: list[FlowTable] | None = None,
     ) -> SetUp:
         if self.job is not None:
             raise CollectiveError("a collective is running")
@@ -147,10 +168,13 @@ class Agent:
         else:
             needed = find(collective).wanted(len(ranks), rank)
         self._end_flow_log()
-        self.accounted = dict(self.engine.placed())  # bytes from now on belong to the next flows, even before these are started here
+        # bytes from now on belong to the next flows, even before these are started here
+        self.accounted = dict(self.engine.placed())
         before = self.groups[-1] if self.groups else None
         self.groups = [g for g in self.groups if g.connected]
-        group = next((g for g in self.groups if g.is_for(ranks, rank, needed, qps, slots is not None)), None)
+        group = next(
+            (g for g in self.groups if g.is_for(ranks, rank, needed, qps, slots is not None)), None
+        )
         standing = group is not None
         if group is None:
             group = Group(self.device, ranks, rank, needed, qps, self.clock, slots=slots)
@@ -166,20 +190,40 @@ class Agent:
             raise CollectiveError("setup comes before connect")
         self.groups[-1].connect(remotes)
 
-    def op_prepare(self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0) -> None:
-        """Draw inputs and expected results for an :meth:`op_start` with the same arguments. Meanwhile, for hundreds of milliseconds, this
-        agent answers nobody."""
+    def op_prepare(
+        self,
+        collective: str,
+        message_bytes: int,
+        dtype: str = "int32",
+        steps: int = 1,
+        warmup: int = 0,
+        seed: int = 0,
+    ) -> None:
+        """Draw inputs and expected results for an :meth:`op_start` with the same arguments.
+        Meanwhile, for hundreds of milliseconds, this agent answers nobody."""
         if not self.groups or self.job is not None:
             raise CollectiveError("prepare comes after setup and connect, before start")
         arguments = (collective, message_bytes, dtype, steps, warmup, seed)
-        self.prepared = (arguments, find(collective)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed))
+        self.prepared = (
+            arguments,
+            find(collective)(
+                self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed
+            ),
+        )
 
     def op_start(
-        self, collective: str, message_bytes: int, seed: int = 0, flows: list[FlowTable] | None = None, outstanding: int = 4,
-        at: int | None = None, **more: Any,
-    ) -> None:  # fmt: skip
-        """Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and ``at`` (ps; None: now).
-        Only collectives take ``more``: see :meth:`_collective`."""
+        self,
+        collective: str,
+        message_bytes: int,
+        seed: int = 0,
+        flows: list[FlowTable] | None = None,
+        outstanding: int = 4,
+        at: int | None = None,
+        **more: Any,
+    ) -> None:
+        """Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of
+        each at once) and ``at`` (ps; None: now). Only collectives take ``more``: see
+        :meth:`_collective`."""
         if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
@@ -188,7 +232,14 @@ class Agent:
         flow_log = None
         if collective == FLOWS:
             group = self.groups[-1]
-            job = Flows(group, parse(flows, group.n) if flows else self.flows, message_bytes, outstanding, seed, at)
+            job = Flows(
+                group,
+                parse(flows, group.n) if flows else self.flows,
+                message_bytes,
+                outstanding,
+                seed,
+                at,
+            )
             flow_log = FlowLog(self.engine, job, self.write, self.accounted)
         else:
             job = self._collective(collective, message_bytes, seed, **more)
@@ -201,7 +252,15 @@ class Agent:
         pending, self.pending = self.pending, []
         job.completed(pending)
 
-    def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
+    def _collective(
+        self,
+        name: str,
+        message_bytes: int,
+        seed: int,
+        dtype: str = "int32",
+        steps: int = 1,
+        warmup: int = 0,
+    ) -> Collective:
         prepared, self.prepared = self.prepared, None
         if (
             prepared is not None
@@ -230,7 +289,8 @@ class Agent:
         return dict(self.device.counters())
 
     def op_lag(self, forget: bool = False) -> dict[str, int]:
-        """Return how late this agent was since the last job's warm-up, or since it was last asked to ``forget``."""
+        """Return how late this agent was since the last job's warm-up, or since it was last asked
+        to ``forget``."""
         lag = dict(self.device.lag())
         if forget:
             self.device.forget_lag()
@@ -259,7 +319,9 @@ class Agent:
     def op_quiesce(self) -> None:
         self.engine.quiesce()
 
-    def op_mapper_start(self, seed: int, options: dict[str, object] | None = None, report: bool = True) -> None:
+    def op_mapper_start(
+        self, seed: int, options: dict[str, object] | None = None, report: bool = True
+    ) -> None:
         """``report``: counts go as notifications to the client that steers this agent."""
         self.reports = report
         self.device.start_mapper(options or {}, seed)
@@ -291,7 +353,9 @@ class Agent:
         cut_off = sorted({row["peer"] for row in rows} - reached)
         if cut_off != self.cut_off:
             self.cut_off = cut_off
-            self.notify({"event": "cut-off", "rank": group.rank, "peers": cut_off, "entries": self.denied})
+            self.notify(
+                {"event": "cut-off", "rank": group.rank, "peers": cut_off, "entries": self.denied}
+            )
 
     def op_denied(self) -> list[str]:
         return self.denied
@@ -308,7 +372,9 @@ class Agent:
         self.calls.owner = self.asking
         return self.calls.memory_of(size)
 
-    def op_group(self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, dict[str, list[Remote]]]:
+    def op_group(
+        self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4
+    ) -> dict[str, dict[str, list[Remote]]]:
         return self.calls.group(group, ranks, rank, qps, slices)
 
     def op_join(self, group: str, remotes: dict[str, list[Remote]]) -> None:
@@ -321,7 +387,9 @@ class Agent:
     def op_send(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
         self.calls.usable(group).send(call, peer, offset, size)
 
-    def op_recv(self, group: str, call: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
+    def op_recv(
+        self, group: str, call: int, peer: int, offset: int, size: int, at_most: bool = False
+    ) -> None:
         self.calls.usable(group).recv(call, peer, offset, size, at_most)
 
     def op_tell(self, note: dict[str, object]) -> None:
@@ -330,7 +398,8 @@ class Agent:
         self.calls.told_bytes += len(told)
         if self.calls.told_bytes > MOST_TOLD:
             raise CollectiveError(f"a program may tell {MOST_TOLD} bytes: tell less")
-        self.write(now, "told", {"note": msgspec.Raw(told)})  # a program may write numbers and letters that the encoder writes otherwise
+        # a program may write numbers and letters that the encoder writes otherwise
+        self.write(now, "told", {"note": msgspec.Raw(told)})
         self.notify({"event": "told", "host": self.number, "t_ps": now, "note": note})
 
     def op_lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
@@ -343,7 +412,7 @@ class Agent:
         self.running = False
         return dict(self.device.counters())
 
-    # --- as time goes by -------------------------------------------------------------------------------------
+    # --- as time goes by --------------------------------------------------------------------------
 
     def advance(self) -> None:
         self._report()

@@ -1,4 +1,5 @@
-"""Carries out calls of a program on its agent: shared memory, groups of ranks, collectives and messages on the program's own data.
+"""Carries out calls of a program on its agent: shared memory, groups of ranks, collectives and
+messages on the program's own data.
 
 The agent moves all data in its own loop, whether or not the program computes.
 """
@@ -27,10 +28,15 @@ MOST_NAME = 100
 
 
 class Calls:
-    """``share(size)`` makes memory that another process may map, and its descriptor or -1. ``notify(owner, note)``: to the program."""
+    """``share(size)`` makes memory that another process may map, and its descriptor or -1.
+    ``notify(owner, note)``: to the program."""
 
     def __init__(
-        self, device: Any, clock: Callable[[], int], share: Callable[[int], tuple[Any, int]], notify: Callable[[Any, Note], None]
+        self,
+        device: Any,
+        clock: Callable[[], int],
+        share: Callable[[int], tuple[Any, int]],
+        notify: Callable[[Any, Note], None],
     ) -> None:
         self.device, self.clock, self.share, self.notify = device, clock, share, notify
         self.memory: memoryview | None = None
@@ -41,9 +47,10 @@ class Calls:
         self.reported: set[str] = set()  # groups whose failure was reported
         self.owner: Any = None  # the program
         self.told_bytes = 0
-        self.lost: dict[int, str] = {}  # hosts whose program has ended, and why, for groups that come later
+        # hosts whose program has ended, and why, for groups that come later
+        self.lost: dict[int, str] = {}
 
-    # --- requests --------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def memory_of(self, size: int) -> dict[str, int]:
         """Returns the memory's descriptor, -1 where program and agent are one process."""
@@ -56,7 +63,9 @@ class Calls:
         self.region = self.device.register(self.memory)
         return {"fd": fd, "size": size}
 
-    def group(self, name: str, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, dict[str, list[Remote]]]:
+    def group(
+        self, name: str, ranks: list[int], rank: int, qps: int, slices: int
+    ) -> dict[str, dict[str, list[Remote]]]:
         if self.memory is None:
             raise CollectiveError("memory comes before group")
         if name in self.groups or len(self.groups) >= MOST_GROUPS:
@@ -65,7 +74,10 @@ class Calls:
         if gone is not None:
             raise LostError(ranks.index(gone), gone, self.lost[gone])
         if len(name) > MOST_NAME or len(self.channel_of) + len(ranks) * qps > MOST_QPS:
-            raise CollectiveError(f"a group's name has up to {MOST_NAME} characters, and a program's groups {MOST_QPS} queue pairs in all")
+            raise CollectiveError(
+                f"a group's name has up to {MOST_NAME} characters, and a program's groups "
+                f"{MOST_QPS} queue pairs in all"
+            )
         wanted = [Wanted(peer) for peer in range(len(ranks)) if peer != rank]
         group = Group(self.device, ranks, rank, wanted, qps, self.clock, self.region)
         self.groups[name] = group
@@ -96,7 +108,8 @@ class Calls:
         return channel
 
     def lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
-        """Calls after so many collectives of each group, and messages to and from that host, fail."""
+        """Calls after so many collectives of each group, and messages to and from that host,
+        fail."""
         counts = {name: int(steps.get(name, 0)) for name in self.channels}
         self.lost[host] = str(reason)
         for name, channel in self.channels.items():
@@ -104,9 +117,11 @@ class Calls:
                 channel.lose(channel.group.ranks.index(host), reason, counts[name])
 
     def steps(self) -> dict[str, int]:
-        return {name: channel.step + len(channel.waiting) for name, channel in self.channels.items()}
+        return {
+            name: channel.step + len(channel.waiting) for name, channel in self.channels.items()
+        }
 
-    # --- as time goes by -------------------------------------------------------------------------------------
+    # --- as time goes by --------------------------------------------------------------------------
 
     def take(self, completions: list[Completion]) -> list[Completion]:
         """Returns the others' completions."""
@@ -134,14 +149,20 @@ class Calls:
                 self.reported.add(name)
                 self.notify(
                     self.owner,
-                    {"event": "lost", "group": name, "host": channel.group.ranks[channel.failure["peer_rank"]], **channel.failure},
+                    {
+                        "event": "lost",
+                        "group": name,
+                        "host": channel.group.ranks[channel.failure["peer_rank"]],
+                        **channel.failure,
+                    },
                 )
 
     def deadline(self) -> int:
         at = NEVER
         if not self.channels:
             return at
-        for channel in self.channels.values():  # no generator: this is asked at every turn of a host
+        # no generator: this is asked at every turn of a host
+        for channel in self.channels.values():
             at = min(at, channel.deadline())
         return at
 

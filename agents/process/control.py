@@ -1,7 +1,8 @@
-"""The control channel of a host process: JSON lines over a Unix socket that only its owner can open.
+"""The control channel of a host process: JSON lines over a Unix socket that only its owner can
+open.
 
-A request is ``{"id", "op", ...}``, its answer ``{"id", "ok": ...}`` or ``{"id", "error": "one line"}``; lines without an id are
-notifications.
+A request is ``{"id", "op", ...}``, its answer ``{"id", "ok": ...}`` or ``{"id", "error": "one
+line"}``; lines without an id are notifications.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def is_message(value: object) -> TypeGuard[Message]:
 
 
 class AgentError(Exception):
-    """The agent refused a request, or is gone. The text is one line. ``rank``: who was lost, if that is why."""
+    """The agent refused a request, or is gone. The text is one line. ``rank``: who was lost, if
+    that is why."""
 
     def __init__(self, line: str, rank: int | None = None) -> None:
         super().__init__(line)
@@ -65,7 +67,8 @@ def result(answer: Message) -> Any:
 
 
 class Lines:
-    """``at_once``: about as many bytes a :meth:`read` takes. ``longest``: bytes of a line, and of what waits for a peer."""
+    """``at_once``: about as many bytes a :meth:`read` takes. ``longest``: bytes of a line, and of
+    what waits for a peer."""
 
     def __init__(self, sock: socket.socket, at_once: int = MAX_LINE) -> None:
         self.sock = sock
@@ -128,21 +131,26 @@ class Lines:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    _, uid, _ = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
     return int(uid)
 
 
 class AgentServer:
-    """It serves its owner and root: ``path`` has mode 0600, the folder must be closed to others, and the kernel is asked who connects. It
-    is made before root is dropped. Raises OSError.
+    """It serves its owner and root: ``path`` has mode 0600, the folder must be closed to others,
+    and the kernel is asked who connects. It is made before root is dropped. Raises OSError.
 
-    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that client steers the collective.
+    Notifications go to the oldest client that has not said ``"quiet": true`` with a request: that
+    client steers the collective.
     """
 
     def __init__(self, path: str) -> None:
         folder = os.path.dirname(path) or "."
         if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
-            raise PermissionError(f"others may enter {folder}, where a control socket is to lie: chmod 700 it")
+            raise PermissionError(
+                f"others may enter {folder}, where a control socket is to lie: chmod 700 it"
+            )
         self.owners = (os.geteuid(), 0)
         self.strangers = 0  # turned away
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -260,7 +268,8 @@ class AgentClient:
 
         while True:
             answer: Message | None = None
-            for message in self.lines.read():  # all of it: a notification may come right behind the answer
+            # all of it: a notification may come right behind the answer
+            for message in self.lines.read():
                 if message.get("id") == me:
                     answer = message
                 elif "id" not in message:
@@ -271,7 +280,9 @@ class AgentClient:
                 raise AgentError(f"the agent at {self.path} is gone")
             left = end - time.monotonic()
             if left <= 0:
-                raise AgentError(f"the agent at {self.path} did not answer {op!r} within {self.timeout:g} s")
+                raise AgentError(
+                    f"the agent at {self.path} did not answer {op!r} within {self.timeout:g} s"
+                )
             select.select([self.lines.sock], [], [], left)
 
     def notifications(self) -> list[Note]:

@@ -1,5 +1,5 @@
-"""Logs, once per goodput bin of a host, packets per EV and windows, and the bytes of flows that arrived. All are cumulative, so a bin that
-came late loses nothing."""
+"""Logs, once per goodput bin of a host, packets per EV and windows, and the bytes of flows that
+arrived. All are cumulative, so a bin that came late loses nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from agents.collectives.flows import Flows
 from agents.transport import Reports
 
 MOST_PATHS = 2048
-"""With more paths a host does not count packets on each [ours]: a bin would cost it milliseconds."""
+"""With more paths a host does not count packets on each [ours]: a bin would cost it
+milliseconds."""
 
 
 class PathLog:
-    def __init__(self, engine: Reports, write: Callable[[int, str, Mapping[str, object]], None]) -> None:
+    def __init__(
+        self, engine: Reports, write: Callable[[int, str, Mapping[str, object]], None]
+    ) -> None:
         self.engine = engine
         self.write = write
         self.sent: dict[int, list[int]] = {}  # by QPN, on each of its paths
@@ -46,7 +49,15 @@ class PathLog:
 
     def _write_packets(self, t: int, bin_ps: int) -> None:
         for peer, by_ev in self._packets().items():
-            self.write(t, "evs", {"peer": peer, "bin_ps": bin_ps, "tx": {str(ev): count for ev, count in by_ev.items()}})
+            self.write(
+                t,
+                "evs",
+                {
+                    "peer": peer,
+                    "bin_ps": bin_ps,
+                    "tx": {str(ev): count for ev, count in by_ev.items()},
+                },
+            )
 
     def bin(self, t: int, bin_ps: int) -> None:
         if self.too_many:
@@ -59,10 +70,15 @@ class PathLog:
 
 
 class FlowLog(PathLog):
-    """``accounted``: payload bytes by QPN that are not the flows'; by default all that was placed so far."""
+    """``accounted``: payload bytes by QPN that are not the flows'; by default all that was placed
+    so far."""
 
     def __init__(
-        self, engine: Reports, job: Flows, write: Callable[[int, str, Mapping[str, object]], None], accounted: dict[int, int] | None = None
+        self,
+        engine: Reports,
+        job: Flows,
+        write: Callable[[int, str, Mapping[str, object]], None],
+        accounted: dict[int, int] | None = None,
     ) -> None:
         self.job = job
         self.senders = {qpn: sender for sender in job.senders for qpn in sender.bundle.qpns}
@@ -77,13 +93,18 @@ class FlowLog(PathLog):
             return []
         if placed is None:
             placed = self.engine.placed()
-        return [sum(placed.get(qpn, 0) for qpn in receiver.bundle.qpns) for receiver in self.job.receivers]
+        return [
+            sum(placed.get(qpn, 0) for qpn in receiver.bundle.qpns)
+            for receiver in self.job.receivers
+        ]
 
     def bin(self, t: int, bin_ps: int) -> None:
         placed = self._placed()
         for receiver, now, before in zip(self.job.receivers, placed, self.placed, strict=True):
             if now != before:
-                self.write(t, "flow", {"flow": receiver.number, "bin_ps": bin_ps, "rx": now - before})
+                self.write(
+                    t, "flow", {"flow": receiver.number, "bin_ps": bin_ps, "rx": now - before}
+                )
         self.placed = placed
         if self.senders:
             self._write_packets(t, bin_ps)

@@ -1,9 +1,11 @@
-"""The host process: the MRC (or baseline) endpoint of one host or several, on raw sockets, each steered over a Unix socket.
+"""The host process: the MRC (or baseline) endpoint of one host or several, on raw sockets, each
+steered over a Unix socket.
 
-``python -m agents.process.host --config FILE --parent PID`` imports everything once, forks the host processes that FILE describes, prints
-their ids as one JSON object (name -> id) and ends. PID, a subreaper meanwhile (testbed/machine/parent.py), adopts them. A host process is
-named agent-NAME, writes errors to NAME.err beside FILE, and lives in its first host's network namespace. Once everything that needs root is
-open, root is dropped for good. It dies with its parent.
+``python -m agents.process.host --config FILE --parent PID`` imports everything once, forks the host
+processes that FILE describes, prints their ids as one JSON object (name -> id) and ends. PID, a
+subreaper meanwhile (testbed/machine/parent.py), adopts them. A host process is named agent-NAME,
+writes errors to NAME.err beside FILE, and lives in its first host's network namespace. Once
+everything that needs root is open, root is dropped for good. It dies with its parent.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ PR_SET_NAME = 15
 PR_SET_TIMERSLACK = 29
 CLONE_NEWNET = 0x40000000
 AT_ONCE = 32
-"""Most hosts whose sockets are opened or closed at once: each waits for an RCU grace period, which they share."""
+"""Most hosts whose sockets are opened or closed at once: each waits for an RCU grace period, which
+they share."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -86,7 +89,14 @@ def open_host(config: Config, fabric: Fabric, place: Place) -> Host:
     """Raises OSError, ValueError or KeyError."""
     clock = WallClock(config["clock"]["dilation"], int(config["clock"]["origin"]))
     with inside(place["netns"]):
-        device = make_device(fabric, place["host"], clock, config["transport"], config.get("options", {}), config.get("seed", 0))
+        device = make_device(
+            fabric,
+            place["host"],
+            clock,
+            config["transport"],
+            config.get("options", {}),
+            config.get("seed", 0),
+        )
         listener = listen() if config["transport"] in TRANSPORTS else None
     return Host(fabric, place["host"], device, place, clock, listener)
 
@@ -98,14 +108,16 @@ def main() -> int:
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that steers us
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # which holds signals back while it starts us
-    # Modules imported on first use must be imported before root is dropped: the clone may be in a home that only root may read.
+    # Modules imported on first use must be imported before root is dropped: the clone may be in a
+    # home that only root may read.
     zeros = np.zeros(4, np.float32)
     StepData(zeros, zeros, 1).wrong(0, zeros)
     collectives()
     try:
         config: Config = json.loads(args.config.read_text(encoding="utf-8"))
         fabric = Fabric.from_dict(config["fabric"])
-        # Before there are threads: msgspec makes what it needs of a type at its first use, and threads that meet there crash in it (0.22).
+        # Before there are threads: msgspec makes what it needs of a type at its first use, and
+        # threads that meet there crash in it (0.22).
         check_options(config["transport"], fabric, config.get("options", {}))
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(error, file=sys.stderr)
@@ -118,7 +130,8 @@ def main() -> int:
         pid = os.fork()
         if not pid:
             os.close(go)
-            told = os.read(wait, 1)  # nothing where the process that forked was killed: nobody has heard of this one
+            # nothing where the process that forked was killed: nobody has heard of this one
+            told = os.read(wait, 1)
             os.close(wait)
             if not told or not _adopted(ours, args.parent):
                 return 0
@@ -139,7 +152,9 @@ def _adopted(before: int, parent: int) -> bool:
 def _detach(name: str, folder: Path) -> None:
     os.setsid()
     _LIBC.prctl(PR_SET_NAME, f"agent-{name}".encode(), 0, 0, 0)
-    complaints = os.open(folder / f"{name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    complaints = os.open(
+        folder / f"{name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+    )
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for fd, standard in ((nothing, 0), (nothing, 1), (complaints, 2)):
         os.dup2(fd, standard)
@@ -150,7 +165,8 @@ def _detach(name: str, folder: Path) -> None:
 def host_process(config: Config, fabric: Fabric, process: Process, parent: int) -> int:
     """Runs until told to stop or ``parent`` dies. Returns an exit status."""
     try:
-        _enter(process["hosts"][0]["netns"])  # for good: what the kernel's transports open later, they open there
+        # for good: what the kernel's transports open later, they open there
+        _enter(process["hosts"][0]["netns"])
         with ThreadPoolExecutor(AT_ONCE) as openers:
             hosts = list(openers.map(partial(open_host, config, fabric), process["hosts"]))
         user = int(process["user"])

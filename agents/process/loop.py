@@ -1,4 +1,5 @@
-"""The loop of a host process: the agents of one host or several, each over its own sockets, in turns. Compiled with the engines."""
+"""The loop of a host process: the agents of one host or several, each over its own sockets, in
+turns. Compiled with the engines."""
 
 from __future__ import annotations
 
@@ -34,8 +35,14 @@ class Place(TypedDict):
 
 class Host(Agent):
     def __init__(
-        self, fabric: Fabric, number: int, device: Any, place: Place, clock: WallClock, listener: socket.socket | None = None
-    ) -> None:  # fmt: skip
+        self,
+        fabric: Fabric,
+        number: int,
+        device: Any,
+        place: Place,
+        clock: WallClock,
+        listener: socket.socket | None = None,
+    ) -> None:
         self.file = open(place["log"], "ab", buffering=1 << 16)
         self.server = AgentServer(place["socket"])
         super().__init__(fabric, number, device, self.file.write, self.server.notify, clock.now)
@@ -48,7 +55,11 @@ class Host(Agent):
             self.verbs = Server(fabric, number, device, listener, clock.now, clock.dilation)
 
     def readers(self) -> list[socket.socket]:
-        return self.server.readers() if self.verbs is None else [*self.server.readers(), *self.verbs.readers()]
+        return (
+            self.server.readers()
+            if self.verbs is None
+            else [*self.server.readers(), *self.verbs.readers()]
+        )
 
     def serve(self, ready: Sequence[socket.socket]) -> None:
         """A client that has begun a program may ask for nothing else: its user need not be ours."""
@@ -60,7 +71,10 @@ class Host(Agent):
         for client, request in self.server.requests():
             own = client is self.calls.owner
             if own and request.get("op") not in PROGRAM_REQUESTS:
-                answer: Answer = {"id": request.get("id", 0), "error": f"{self.name}: a program may not ask for that"}
+                answer: Answer = {
+                    "id": request.get("id", 0),
+                    "error": f"{self.name}: a program may not ask for that",
+                }
             else:
                 self.asking = client
                 answer = self.answer(request)
@@ -75,7 +89,9 @@ class Host(Agent):
         """A process that has mapped a file is ended by SIGBUS when another makes it shorter."""
         fd = os.memfd_create("mrcbed-program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(
+            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
         return mmap.mmap(fd, size), fd
 
     def notify_program(self, owner: Any, note: Note) -> None:
@@ -85,7 +101,12 @@ class Host(Agent):
 
     def op_hello(self) -> dict[str, str | int]:
         module = sys.modules[type(self.device.engine).__module__]
-        return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
+        return {
+            "host": self.name,
+            "pid": os.getpid(),
+            "uid": os.geteuid(),
+            "compiled": not str(module.__file__).endswith(".py"),
+        }
 
     def loop(self) -> None:
         while self.running:
@@ -119,14 +140,18 @@ class Host(Agent):
 class Wakers:
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.poll = select.epoll()
-        self.acts: dict[int, tuple[Host, Callable[[], None] | None]] = {}  # by descriptor: whose it is, and what it asks for beside work
-        self.clients: dict[int, list[tuple[Any, int]]] = {}  # by host number: its control sockets, and their descriptors
+        # by descriptor: whose it is, and what it asks for beside work
+        self.acts: dict[int, tuple[Host, Callable[[], None] | None]] = {}
+        # by host number: its control sockets, and their descriptors
+        self.clients: dict[int, list[tuple[Any, int]]] = {}
         for host in hosts:
             self._listen(host, host.device.io.receiver, None, 0)
             self._listen(host, host.device.io.links, host.device.read_links)
             self._follow(host)
 
-    def _listen(self, host: Host, sock: Any, act: Callable[[], None] | None, events: int = select.EPOLLIN) -> int:
+    def _listen(
+        self, host: Host, sock: Any, act: Callable[[], None] | None, events: int = select.EPOLLIN
+    ) -> int:
         fd: int = sock.fileno()
         self.acts[fd] = (host, act)
         self.poll.register(fd, events)
@@ -138,7 +163,11 @@ class Wakers:
             if sock not in now:
                 del self.acts[fd]
         known = [pair for pair in before if pair[0] in now]
-        known += [(sock, self._listen(host, sock, partial(host.serve, [sock]))) for sock in now if sock not in [old for old, _ in known]]
+        known += [
+            (sock, self._listen(host, sock, partial(host.serve, [sock])))
+            for sock in now
+            if sock not in [old for old, _ in known]
+        ]
         self.clients[host.number] = known
 
     def arm(self, host: Host) -> None:
@@ -146,7 +175,8 @@ class Wakers:
         self.poll.modify(host.device.io.receiver, select.EPOLLIN | select.EPOLLONESHOT)
 
     def wait(self, seconds: float) -> None:
-        if seconds > 0.0 and not select.select([self.poll], [], [], seconds)[0]:  # which knows microseconds
+        # which knows microseconds
+        if seconds > 0.0 and not select.select([self.poll], [], [], seconds)[0]:
             return
         for fd, _ in self.poll.poll(0):
             if fd not in self.acts:

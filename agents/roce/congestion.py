@@ -1,6 +1,8 @@
-"""The interface of every congestion control: how much a queue pair may have in the network, and how fast it may send.
+"""The interface of every congestion control: how much a queue pair may have in the network, and how
+fast it may send.
 
-It hears of bytes, CNPs and the time only. Another one is a subclass and a name in ``agents.roce.options``.
+It hears of bytes, CNPs and the time only. Another one is a subclass and a name in
+``agents.roce.options``.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from topologies.units import BYTE
 
 
 class Congestion:
-    """A constant window and rate, unless a subclass changes them. ``window``: bytes of frames. ``rate``: bits/s, 0 for the port's.
-    ``slack_ps``: a packet that is so late does not delay the next [ours]."""
+    """A constant window and rate, unless a subclass changes them. ``window``: bytes of frames.
+    ``rate``: bits/s, 0 for the port's. ``slack_ps``: a packet that is so late does not delay the
+    next [ours]."""
 
     def __init__(self, window: int, rate: int = 0, slack_ps: int = 0) -> None:
         self.window: int = window
@@ -46,7 +49,8 @@ class FixedWindow(Congestion):
 
 
 class NotificationPoint:
-    """Turns congestion marks into CNPs, at most one per ``interval_ps`` and queue pair (RoCEv2 annex A17; Zhu et al., section 3.1)."""
+    """Turns congestion marks into CNPs, at most one per ``interval_ps`` and queue pair (RoCEv2
+    annex A17; Zhu et al., section 3.1)."""
 
     def __init__(self, interval_ps: int) -> None:
         self.interval_ps: int = interval_ps

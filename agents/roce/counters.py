@@ -1,7 +1,8 @@
 """The endpoint's counters, by name.
 
-tx_packets = data_tx + acks_tx + naks_tx + cnps_tx; tx_refused and retransmitted are parts of those. rx_packets is the sum of ``RX_PARTS``:
-every frame with our UDP port lies in exactly one. Others are in rx_other alone.
+tx_packets = data_tx + acks_tx + naks_tx + cnps_tx; tx_refused and retransmitted are parts of those.
+rx_packets is the sum of ``RX_PARTS``: every frame with our UDP port lies in exactly one. Others are
+in rx_other alone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """DCQCN's reaction point: a rate that CNPs cut and that time and bytes bring back.
 
-Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and figure 7. Where the paper leaves room,
-NVIDIA's page on its adapters' parameters and the public ns-3 model decide; other choices are marked [ours]. The state is three numbers:
+Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.1 and
+figure 7. Where the paper leaves room, NVIDIA's page on its adapters' parameters and the public ns-3
+model decide; other choices are marked [ours]. The state is three numbers:
 
-- ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the path
-  seems.
-- A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of stages begin again at 0. Without ``clamp``
-  R_T stays unless the timer has made a stage since the last cut.
+- ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last
+  cut; ``alpha``, how congested the path seems.
+- A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of
+  stages begin again at 0. Without ``clamp`` R_T stays unless the timer has made a stage since the
+  last cut.
 - Without a CNP for ``alpha_ps``, and again after each further ``alpha_ps``: alpha = (1 - g) alpha.
-- A timer and a counter of bytes sent each make stages. At the end of each stage, t and b of them being over by then:
+- A timer and a counter of bytes sent each make stages. At the end of each stage, t and b of them
+  being over by then:
 
   ============================ ===================================================
   max(t, b) <= F               fast recovery: R_T stays
@@ -16,8 +19,10 @@ NVIDIA's page on its adapters' parameters and the public ns-3 model decide; othe
   else                         hyper increase: R_T += (min(t, b) - F) R_HAI [ours]
   ============================ ===================================================
 
-  and in each case R_C = (R_T + R_C) / 2. Nothing exceeds the line rate or falls below the least rate.
-- It begins at line rate with no stages running, and is back there once R_T is and R_C lacks less than R_AI of it [ours].
+  and in each case R_C = (R_T + R_C) / 2. Nothing exceeds the line rate or falls below the least
+  rate.
+- It begins at line rate with no stages running, and is back there once R_T is and R_C lacks less
+  than R_AI of it [ours].
 
 A loss changes nothing: DCQCN was made for a network that does not drop.
 """
@@ -32,7 +37,8 @@ from agents.transport import LONG_AGO, NEVER
 
 @dataclass(frozen=True)
 class Parameters:
-    """Rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
+    """Rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the
+    options they come from."""
 
     line: int
     min_rate: int
@@ -61,7 +67,8 @@ class Dcqcn(Congestion):
         self.timer_stage: int = 0
         self.byte_stage: int = 0
         self.stage_bytes: int = 0  # sent in the byte counter's stage
-        self._decay_at: int = NEVER  # when alpha shrinks next; looked at only when something needs alpha
+        # when alpha shrinks next; looked at only when something needs alpha
+        self._decay_at: int = NEVER
         self._last_cut: int = LONG_AGO
 
     @property
@@ -110,7 +117,9 @@ class Dcqcn(Congestion):
         t, b = self.timer_stage, self.byte_stage
         if max(t, b) > p.fast_recovery:
             past = min(t, b) - p.fast_recovery
-            self.target = min(float(p.line), self.target + (past * p.rate_hai if past > 0 else p.rate_ai))
+            self.target = min(
+                float(p.line), self.target + (past * p.rate_hai if past > 0 else p.rate_ai)
+            )
         new = (self.target + self.current) / 2.0
         if self.target >= p.line and p.line - new < p.rate_ai:
             new = float(p.line)

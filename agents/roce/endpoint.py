@@ -1,4 +1,5 @@
-"""One host's RoCE engine. It never raises on what arrives, and never touches memory outside a registered region."""
+"""One host's RoCE engine. It never raises on what arrives, and never touches memory outside a
+registered region."""
 
 from __future__ import annotations
 
@@ -38,7 +39,14 @@ from agents.roce.wire import (
     RNR_TIMER_US,
     SACKED,
 )
-from agents.transport import FLUSHED, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION, RETRY_EXCEEDED
+from agents.transport import (
+    FLUSHED,
+    NEVER,
+    REMOTE_ACCESS,
+    REMOTE_INVALID,
+    REMOTE_OPERATION,
+    RETRY_EXCEEDED,
+)
 from topologies.units import US
 
 _UDP_PORT_END: Final = BTH_AT  # a shorter frame does not contain its UDP port
@@ -47,7 +55,7 @@ _UDP_PORT_END: Final = BTH_AT  # a shorter frame does not contain its UDP port
 class Endpoint(QueuePairs):
     """Raises ValueError on an option that is unknown or out of range."""
 
-    # --- frames in -------------------------------------------------------------------------------------------
+    # --- frames in --------------------------------------------------------------------------------
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         counters = self._counters
@@ -58,19 +66,37 @@ class Endpoint(QueuePairs):
             ethertype, outer_bytes, next_header, version, inner_bytes, protocol, src, dst,
             sport, dport, udp_bytes, opcode, flags, pkey, dqpn, word,
         ) = HEADERS.unpack_from(buffer, start + HEADERS_AT)  # fmt: skip
-        if ethertype != 0x86DD or next_header != 41 or version >> 4 != 6 or protocol != 17 or dport != self._fabric.udp_port:
+        if (
+            ethertype != 0x86DD
+            or next_header != 41
+            or version >> 4 != 6
+            or protocol != 17
+            or dport != self._fabric.udp_port
+        ):
             counters.rx_other += 1
             return
         counters.rx_packets += 1
         end = start + INNER_AT + outer_bytes - ICRC_BYTES
-        if outer_bytes > length - INNER_AT or inner_bytes + 40 != outer_bytes or udp_bytes != inner_bytes or end < start + BODY_AT:
+        if (
+            outer_bytes > length - INNER_AT
+            or inner_bytes + 40 != outer_bytes
+            or udp_bytes != inner_bytes
+            or end < start + BODY_AT
+        ):
             counters.rx_bad_length += 1
             return
         view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
         qp = self._qps.get(dqpn & PSN_MASK)
-        if qp is not None and src == qp.peer_address and dst == self._address and sport == qp.remote_sport:
+        if (
+            qp is not None
+            and src == qp.peer_address
+            and dst == self._address
+            and sport == qp.remote_sport
+        ):
             masked = bytes(view[start + BTH_AT : start + BTH_AT + 4]) + b"\xff"
-            crc = crc32(view[start + BTH_AT + 5 : end], crc32(masked, qp.seed_from_peer(udp_bytes - 8)))
+            crc = crc32(
+                view[start + BTH_AT + 5 : end], crc32(masked, qp.seed_from_peer(udp_bytes - 8))
+            )
         else:
             crc = icrc_of(view, start, INNER_AT + outer_bytes)
         if crc != ICRC.unpack_from(view, end)[0]:
@@ -94,13 +120,28 @@ class Endpoint(QueuePairs):
         if length >= _UDP_PORT_END:
             frame = bytes(memoryview(buffer)[start : start + _UDP_PORT_END])
             port = frame[96] << 8 | frame[97]
-            if frame[12:14] == b"\x86\xdd" and frame[20] == 41 and frame[60] == 17 and port == self._fabric.udp_port:
+            if (
+                frame[12:14] == b"\x86\xdd"
+                and frame[20] == 41
+                and frame[60] == 17
+                and port == self._fabric.udp_port
+            ):
                 self._counters.rx_packets += 1
                 self._counters.rx_bad_length += 1
                 return
         self._counters.rx_other += 1
 
-    def _dispatch(self, now: int, port: int, qp: QueuePair, opcode: int, word: int, view: memoryview, at: int, end: int) -> None:
+    def _dispatch(
+        self,
+        now: int,
+        port: int,
+        qp: QueuePair,
+        opcode: int,
+        word: int,
+        view: memoryview,
+        at: int,
+        end: int,
+    ) -> None:
         counters = self._counters
         kind = KINDS[opcode]
         qp.rx_packets += 1
@@ -122,7 +163,9 @@ class Endpoint(QueuePairs):
             elif qp.state == ERROR:
                 counters.rx_qp_error += 1
             elif early:
-                self._placed_early(now, qp, word & PSN_MASK, SACKED.unpack_from(view, at + 4)[0] & PSN_MASK)
+                self._placed_early(
+                    now, qp, word & PSN_MASK, SACKED.unpack_from(view, at + 4)[0] & PSN_MASK
+                )
             else:
                 self._answered(now, qp, AETH.unpack_from(view, at)[0] >> 24, word & PSN_MASK)
         elif qp.state == ERROR:
@@ -130,7 +173,8 @@ class Endpoint(QueuePairs):
             self._refuse_in_error(now, qp, word & PSN_MASK)
         elif kind == KIND_UNSUPPORTED:
             counters.rx_bad_opcode += 1
-            # an answer without a request of ours is dropped; an unsupported request is refused when its turn comes
+            # an answer without a request of ours is dropped; an unsupported request is refused when
+            # its turn comes
             if not 0x0D <= opcode <= 0x12 and (word & PSN_MASK) == qp.rx.expected:
                 qp.rx.refuse(NAK_INVALID)
                 self._fail_here(now, qp)
@@ -154,8 +198,8 @@ class Endpoint(QueuePairs):
         self._fail(now, qp, FLUSHED, f"refused a request of the peer ({_NAK_NAMES[qp.rx.fatal]})")
 
     def _refuse_in_error(self, now: int, qp: QueuePair, psn: int) -> None:
-        """The specification drops a request for a QP in ERROR and counts on the peer's retries. Ours may be endless, so the peer gets a
-        NAK, at most once per base RTT [ours]."""
+        """The specification drops a request for a QP in ERROR and counts on the peer's retries.
+        Ours may be endless, so the peer gets a NAK, at most once per base RTT [ours]."""
         if now - qp.refused_at < self._fabric.base_rtt_ps:
             return
         qp.refused_at = now
@@ -171,7 +215,11 @@ class Endpoint(QueuePairs):
         counters, tx = self._counters, qp.tx
         nak = syndrome & 0xE0 == 0x60
         psn = tx.locate(wire_psn)
-        if psn < 0 or (nak and syndrome > NAK_OPERATION) or syndrome & 0xE0 not in (0x00, RNR, 0x60):
+        if (
+            psn < 0
+            or (nak and syndrome > NAK_OPERATION)
+            or syndrome & 0xE0 not in (0x00, RNR, 0x60)
+        ):
             counters.rx_stale_response += 1
             return
         if syndrome & 0xE0 == 0x00:
@@ -193,7 +241,9 @@ class Endpoint(QueuePairs):
                 tx.last_nak = psn
                 self._go_back(now, qp, "nak")
             else:
-                self._fail(now, qp, _NAK_STATUS[syndrome], f"the peer answered {_NAK_NAMES[syndrome]}")
+                self._fail(
+                    now, qp, _NAK_STATUS[syndrome], f"the peer answered {_NAK_NAMES[syndrome]}"
+                )
                 return
         self._arm(qp)
         self._schedule(qp)
@@ -202,7 +252,11 @@ class Endpoint(QueuePairs):
         """Take a NAK of selective repeat: all before ``expected`` has arrived, and ``placed``."""
         tx = qp.tx
         first, early = tx.una + psn_delta(expected, tx.una), tx.una + psn_delta(placed, tx.una)
-        if not isinstance(tx, SelectiveRequester) or not tx.una <= first <= tx.nxt or early >= tx.nxt:
+        if (
+            not isinstance(tx, SelectiveRequester)
+            or not tx.una <= first <= tx.nxt
+            or early >= tx.nxt
+        ):
             self._counters.rx_stale_response += 1
             return
         self._counters.naks_rx += 1
@@ -216,19 +270,39 @@ class Endpoint(QueuePairs):
     def _resend(self, now: int, qp: QueuePair, tx: SelectiveRequester) -> None:
         for psn in tx.find_lost():
             sent_ps = tx.sent_ps[psn & RING - 1]
-            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn & PSN_MASK, "rule": "later", "sent_ps": sent_ps}))
+            self._events.append(
+                (
+                    now,
+                    "loss",
+                    {
+                        "peer": qp.peer,
+                        "ev": qp.ev,
+                        "psn": psn & PSN_MASK,
+                        "rule": "later",
+                        "sent_ps": sent_ps,
+                    },
+                )
+            )
 
     def _go_back(self, now: int, qp: QueuePair, rule: str) -> None:
         tx = qp.tx
         psn = tx.una & PSN_MASK
         if rule != "rnr":
             sent_ps = tx.sent_ps[tx.una & RING - 1]
-            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "rule": rule, "sent_ps": sent_ps}))
+            self._events.append(
+                (
+                    now,
+                    "loss",
+                    {"peer": qp.peer, "ev": qp.ev, "psn": psn, "rule": rule, "sent_ps": sent_ps},
+                )
+            )
         count = tx.go_back(now)
         self._counters.go_backs += 1
-        self._events.append((now, "rtx", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "count": count}))
+        self._events.append(
+            (now, "rtx", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "count": count})
+        )
 
-    # --- time ------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def timer(self, now: int) -> None:
         if now < self._timer_at:
@@ -257,8 +331,14 @@ class Endpoint(QueuePairs):
         if tx.firing == 1:
             tx.fired_ps = now
         self._counters.rtos += 1
-        self._events.append((now, "rto", {"peer": qp.peer, "psn": tx.una & PSN_MASK, "firing": tx.firing}))
-        over = now - tx.fired_ps + tx.rto_ps >= tx.patience_ps if tx.patience_ps else 0 <= self._options.retry_count < tx.firing
+        self._events.append(
+            (now, "rto", {"peer": qp.peer, "psn": tx.una & PSN_MASK, "firing": tx.firing})
+        )
+        over = (
+            now - tx.fired_ps + tx.rto_ps >= tx.patience_ps
+            if tx.patience_ps
+            else 0 <= self._options.retry_count < tx.firing
+        )
         if over:
             self._fail(now, qp, RETRY_EXCEEDED, "retries exhausted")
             return
@@ -266,5 +346,13 @@ class Endpoint(QueuePairs):
         self._schedule(qp)
 
 
-_NAK_NAMES: Final = {NAK_INVALID: "invalid request", NAK_ACCESS: "remote access error", NAK_OPERATION: "remote operational error"}
-_NAK_STATUS: Final = {NAK_INVALID: REMOTE_INVALID, NAK_ACCESS: REMOTE_ACCESS, NAK_OPERATION: REMOTE_OPERATION}
+_NAK_NAMES: Final = {
+    NAK_INVALID: "invalid request",
+    NAK_ACCESS: "remote access error",
+    NAK_OPERATION: "remote operational error",
+}
+_NAK_STATUS: Final = {
+    NAK_INVALID: REMOTE_INVALID,
+    NAK_ACCESS: REMOTE_ACCESS,
+    NAK_OPERATION: REMOTE_OPERATION,
+}

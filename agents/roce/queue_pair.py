@@ -1,7 +1,7 @@
 """A queue pair: its two halves, its state, and the one path of all its packets.
 
-States follow the InfiniBand specification, volume 1, section 10.3. RTR and RTS are one step here, because both ends connect before either
-sends:
+States follow the InfiniBand specification, volume 1, section 10.3. RTR and RTS are one step here,
+because both ends connect before either sends:
 
 ====== =================================== =====================================================
 state  may                                 leaves it by
@@ -61,7 +61,8 @@ class QueuePair:
         self.port: int = 0
         self.dead: bool = False  # the network knows no living path for it
         self.scheduled: bool = False  # in its port's queue
-        self.wake_at: int = NEVER  # when its rate or its receiver lets it return to its port's queue
+        # when its rate or its receiver lets it return to its port's queue
+        self.wake_at: int = NEVER
         self.answering: bool = False  # in the queue of answers
         self.cnp_due: bool = False  # a CNP is among them
         self.refused_at: int = LONG_AGO  # last NAK from ERROR
@@ -86,7 +87,15 @@ class QueuePair:
             if len(self._heads) >= _CACHE:
                 self._heads = {}
             ecn = ECT0 if dscp == DATA_DSCP else NOT_ECT
-            frame_head = head((self.address, self._outer), (self.address, self.peer_address), self.sport, dscp, ecn, after_udp, self.dport)
+            frame_head = head(
+                (self.address, self._outer),
+                (self.address, self.peer_address),
+                self.sport,
+                dscp,
+                ecn,
+                after_udp,
+                self.dport,
+            )
             entry = (frame_head, icrc_of_head(frame_head))
             self._heads[key] = entry
         return entry
@@ -97,7 +106,13 @@ class QueuePair:
             if len(self._seeds) >= _CACHE:
                 self._seeds = {}
             frame_head = head(
-                (self.peer_address, self.address), (self.peer_address, self.address), self.remote_sport, 0, 0, after_udp, self.dport
+                (self.peer_address, self.address),
+                (self.peer_address, self.address),
+                self.remote_sport,
+                0,
+                0,
+                after_udp,
+                self.dport,
             )
             seed = icrc_of_head(frame_head)
             self._seeds[after_udp] = seed

@@ -1,4 +1,5 @@
-"""The queue pairs of one host: the verbs on them, their states and paths, and their reports. It never looks at a packet."""
+"""The queue pairs of one host: the verbs on them, their states and paths, and their reports. It
+never looks at a packet."""
 
 from __future__ import annotations
 
@@ -43,7 +44,13 @@ FIRST_QPN = 0x100
 _FIRST_SPORT = 0xC000
 _SPORTS = 0x4000
 _OWNER = Struct("!II")  # host, QPN
-_PARAMETERS = (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 1, 0xFFFF), ("mtu", 0, 1 << 16), ("host", 0, 1 << 16))
+_PARAMETERS = (
+    ("qpn", 0, PSN_MASK),
+    ("psn", 0, PSN_MASK),
+    ("sport", 1, 0xFFFF),
+    ("mtu", 0, 1 << 16),
+    ("host", 0, 1 << 16),
+)
 
 
 def sport_of(host: int, qpn: int) -> int:
@@ -58,7 +65,9 @@ class QueuePairs(Transmitter):
         self._host: int = host
         self._address: bytes = inner_address(host)
         self._options: Options = Options(fabric, options)
-        self._far_options: Options = Options(fabric, options, True) if fabric.sites > 1 else self._options
+        self._far_options: Options = (
+            Options(fabric, options, True) if fabric.sites > 1 else self._options
+        )
         self._rng: random.Random = random.Random(f"roce/{seed}/{host}")
         self._flow_seed: int = ecmp.fabric_seed(fabric)
         self._memory: Memory = Memory(self._rng)
@@ -72,7 +81,7 @@ class QueuePairs(Transmitter):
         self._up: list[bool] = [True] * fabric.planes
         self._payload_rx: list[int] = [0] * fabric.planes  # placed, by plane
 
-    # --- verbs -----------------------------------------------------------------------------------------------
+    # --- verbs ------------------------------------------------------------------------------------
 
     def register(self, memory: bytearray | memoryview | Foreign) -> Region:
         return self._memory.register(memory)
@@ -85,11 +94,21 @@ class QueuePairs(Transmitter):
 
     def _check_peer(self, peer: int) -> None:
         if not 0 <= peer < self._fabric.host_count or peer == self._host:
-            raise ValueError(f"no peer {peer}: hosts are 0..{self._fabric.host_count - 1} and this is {self._host}")
+            raise ValueError(
+                f"no peer {peer}: hosts are 0..{self._fabric.host_count - 1} and this is "
+                f"{self._host}"
+            )
 
     def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
         self._check_peer(host)
-        return {"transport": "roce", "host": host, "qpn": qpn, "psn": psn, "sport": sport_of(host, qpn), "mtu": self._fabric.mtu}
+        return {
+            "transport": "roce",
+            "host": host,
+            "qpn": qpn,
+            "psn": psn,
+            "sport": sport_of(host, qpn),
+            "mtu": self._fabric.mtu,
+        }
 
     def _draw_sport(self, qpn: int) -> int:
         sport = self._rng.randrange(_FIRST_SPORT, _FIRST_SPORT + _SPORTS)
@@ -98,7 +117,9 @@ class QueuePairs(Transmitter):
         self._sports[sport] = qpn
         return sport
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
+    def create_qp(
+        self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None
+    ) -> Remote:
         self._check_peer(peer)
         memory = memory_of(domain, self._memory)
         given = qpn >= 0
@@ -118,22 +139,41 @@ class QueuePairs(Transmitter):
             tx = Requester(qpn, mtu, psn, o.rto_ps, o.ack_every, o.congestion(), *common)
             rx = Responder(qpn, mtu, rnr_code(o.rnr_ps), memory, *common)
         tx.rto_most_ps = o.rto_most_ps
-        flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, self._fabric.udp_port)
+        flow = ecmp.flow_hash(
+            self._flow_seed, self._address, inner_address(peer), sport, self._fabric.udp_port
+        )
         notification = NotificationPoint(o.cnp_interval_ps)
-        qp = QueuePair(qpn, peer, self._address, (sport, self._fabric.udp_port), flow, tx, rx, notification)
+        qp = QueuePair(
+            qpn, peer, self._address, (sport, self._fabric.udp_port), flow, tx, rx, notification
+        )
         self._route(qp)
         self._qps[qpn] = qp
-        return {"transport": "roce", "host": self._host, "qpn": qpn, "psn": psn, "sport": sport, "mtu": mtu}
+        return {
+            "transport": "roce",
+            "host": self._host,
+            "qpn": qpn,
+            "psn": psn,
+            "sport": sport,
+            "mtu": mtu,
+        }
 
     def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
         qp = self._qp(qpn)
         if qp.state != INIT:
-            raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in INIT can be connected")
+            raise ValueError(
+                f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in INIT can be connected"
+            )
         check_parameters(remote, _PARAMETERS)
         if remote["host"] != qp.peer:
-            raise ValueError(f"connection parameters are of host {remote['host']}, this queue pair is for host {qp.peer}")
+            raise ValueError(
+                f"connection parameters are of host {remote['host']}, this queue pair is for "
+                f"host {qp.peer}"
+            )
         if remote["mtu"] != self._fabric.mtu:
-            raise ValueError(f"connection parameters: mtu {remote['mtu']} differs from this host's {self._fabric.mtu}")
+            raise ValueError(
+                f"connection parameters: mtu {remote['mtu']} differs from this host's "
+                f"{self._fabric.mtu}"
+            )
         qp.remote_qpn = remote["qpn"]
         qp.remote_sport = remote["sport"]
         qp.rx.expected = remote["psn"]
@@ -142,7 +182,10 @@ class QueuePairs(Transmitter):
     def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
         qp = self._qp(qpn)
         if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.tx.restart(psn):
-            raise ValueError(f"queue pair {qpn:#x} is not in RTS, was posted to before, or {psn} has more than 24 bits")
+            raise ValueError(
+                f"queue pair {qpn:#x} is not in RTS, was posted to before, or {psn} has more "
+                "than 24 bits"
+            )
         if timeout_ps:
             qp.tx.rto_ps = min(qp.tx.rto_ps, timeout_ps)
             qp.tx.rto_most_ps = min(qp.tx.rto_most_ps, timeout_ps)
@@ -166,7 +209,8 @@ class QueuePairs(Transmitter):
             self._answers.remove(qp)
         self.tx_payload = None
         self._gone_placed += qp.rx.placed
-        self._completions[:] = [c for c in self._completions if c.qpn != qpn]  # in place: shared with the queue pairs
+        # in place: shared with the queue pairs
+        self._completions[:] = [c for c in self._completions if c.qpn != qpn]
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
         qp = self._qp(qpn)
@@ -175,10 +219,14 @@ class QueuePairs(Transmitter):
         else:
             qp.rx.receives.append(wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int
+    ) -> None:
         qp = self._qp(qpn)
         if qp.state != RTS:
-            raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in RTS takes requests")
+            raise ValueError(
+                f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in RTS takes requests"
+            )
         held: memoryview | Foreign
         if isinstance(memory, Foreign):
             held = memory
@@ -188,7 +236,9 @@ class QueuePairs(Transmitter):
         length = len(held)
         check_target(va, rkey, length, imm)
         if length > MAX_MESSAGE:
-            raise ValueError(f"a message of {length} bytes is longer than the {MAX_MESSAGE} that RoCE allows")
+            raise ValueError(
+                f"a message of {length} bytes is longer than the {MAX_MESSAGE} that RoCE allows"
+            )
         qp.tx.post(wr_id, held, va, rkey, imm)
         self._schedule(qp)
 
@@ -198,17 +248,21 @@ class QueuePairs(Transmitter):
             raise ValueError(f"there is no queue pair {qpn:#x}")
         return qp
 
-    # --- states and paths ------------------------------------------------------------------------------------
+    # --- states and paths -------------------------------------------------------------------------
 
     def _enter(self, now: int, qp: QueuePair, state: int, cause: str) -> None:
         qp.state = state
         qp.cause = cause
-        self._events.append((now, "qp", {"peer": qp.peer, "qpn": qp.qpn, "state": STATES[state], "cause": cause}))
+        self._events.append(
+            (now, "qp", {"peer": qp.peer, "qpn": qp.qpn, "state": STATES[state], "cause": cause})
+        )
 
     def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
         qp.tx.flush(status)
         while qp.rx.receives:
-            self._completions.append(Completion(qp.qpn, qp.rx.receives.popleft(), RECEIVE, FLUSHED, -1, 0))
+            self._completions.append(
+                Completion(qp.qpn, qp.rx.receives.popleft(), RECEIVE, FLUSHED, -1, 0)
+            )
         self._enter(now, qp, ERROR, cause)
 
     def _route(self, qp: QueuePair) -> int:
@@ -218,7 +272,9 @@ class QueuePairs(Transmitter):
         qp.dead = not living
         if living:
             value = ecmp.choose(qp.flow, living, self._fabric.ecmp_hash)
-            qp.take_path(value, ev_fields(value)[0], path_address(self._fabric, self._host, qp.peer, value))
+            qp.take_path(
+                value, ev_fields(value)[0], path_address(self._fabric, self._host, qp.peer, value)
+            )
         return old
 
     def port_state(self, now: int, port: int, up: bool) -> None:
@@ -250,9 +306,20 @@ class QueuePairs(Transmitter):
                 self._ready[was].remove(qp)
                 self._ready[qp.port].append(qp)
             self._counters.reroutes += 1
-            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old, "last_data_ps": known_ps(qp.last_data_ps)}))
+            self._events.append(
+                (
+                    now,
+                    "reroute",
+                    {
+                        "peer": qp.peer,
+                        "ev": qp.ev,
+                        "old": old,
+                        "last_data_ps": known_ps(qp.last_data_ps),
+                    },
+                )
+            )
 
-    # --- reports ---------------------------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------
 
     def completed(self) -> bool:
         return len(self._completions) > 0

@@ -1,7 +1,8 @@
 """The sending half of a queue pair: segments WRITEs, remembers what is outstanding, goes back N.
 
-PSNs here grow for ever; the wire carries their low 24 bits. ``una`` <= ``nxt`` <= ``end``: the oldest not acknowledged, the next to send,
-the first without a message. Sending a packet below ``high`` is a retransmission. Going back is ``nxt = una``.
+PSNs here grow for ever; the wire carries their low 24 bits. ``una`` <= ``nxt`` <= ``end``: the
+oldest not acknowledged, the next to send, the first without a message. Sending a packet below
+``high`` is a retransmission. Going back is ``nxt = una``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ _SLOT: Final = RING - 1
 
 
 class Work:
-    def __init__(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, first: int, last: int) -> None:
+    def __init__(
+        self,
+        wr_id: int,
+        memory: memoryview | Foreign,
+        va: int,
+        rkey: int,
+        imm: int,
+        first: int,
+        last: int,
+    ) -> None:
         self.wr_id: int = wr_id
         self.memory: memoryview | Foreign = memory
         self.length: int = len(memory)
@@ -33,8 +43,8 @@ class Work:
 
 
 class Requester:
-    """``rto_ps`` doubles with each timeout in a row up to ``rto_most_ps``. ``ack_every`` asks for an ACK every so many packets, beside each
-    message's last."""
+    """``rto_ps`` doubles with each timeout in a row up to ``rto_most_ps``. ``ack_every`` asks for
+    an ACK every so many packets, beside each message's last."""
 
     def __init__(
         self,
@@ -70,7 +80,8 @@ class Requester:
         self.hold_until: int = LONG_AGO  # receiver not ready
         self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
         self.retransmitted: int = 0
-        self.srtt_ps: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; for people only
+        # from a packet's departure to its ACK, smoothed by 1/8; for people only
+        self.srtt_ps: int = 0
         self._since_ack: int = 0  # packets since the last one with the AckReq bit
         self._asked_ps: int = LONG_AGO  # when that one left
         self._repeated: int = first_psn  # PSNs below it may have been sent twice: no RTT sample
@@ -86,7 +97,7 @@ class Requester:
     def timeout_ps(self) -> int:
         return min(self.rto_most_ps, self.rto_ps << min(self.firing, 50))
 
-    # --- sending ---------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def restart(self, psn: int) -> bool:
         """Returns False if something was posted before."""
@@ -162,8 +173,9 @@ class Requester:
             self._current = work.after
         self.congestion.on_sent(now, frame_bytes)
         self._since_ack += 1
-        # The last packet that the window admits must ask, too, or nothing would ever open the window again; so must the last one within a
-        # quarter of the timeout, or a slow rate would look like a loss.
+        # The last packet that the window admits must ask, too, or nothing would ever open the
+        # window again; so must the last one within a quarter of the timeout, or a slow rate would
+        # look like a loss.
         silent = self.congestion.next_send_ps - self._asked_ps > self.rto_ps >> 2
         if last or silent or self._since_ack >= self.ack_every or not self.may_send():
             self._since_ack = 0
@@ -171,7 +183,7 @@ class Requester:
             return True
         return False
 
-    # --- answers ---------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def locate(self, wire_psn: int) -> int:
         """Return -1 unless the PSN is outstanding."""
@@ -230,7 +242,9 @@ class Requester:
         work = self._head
         status = cause
         while work is not None:
-            self.completions.append(Completion(self.qpn, work.wr_id, WRITE, status, -1, work.length))
+            self.completions.append(
+                Completion(self.qpn, work.wr_id, WRITE, status, -1, work.length)
+            )
             status = FLUSHED
             work = work.after
         self._head = self._tail = self._current = None

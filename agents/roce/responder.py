@@ -1,8 +1,10 @@
 """The receiving half of a queue pair: places WRITEs in order, acknowledges, refuses.
 
-All but iCRC, addresses and QP is checked here, before a byte of memory is touched. Only the newest answer is pending: so ACKs coalesce. A
-PSN older than the expected one is a duplicate and acknowledged again; a newer one is dropped. The first of a gap is answered by one NAK,
-after which the responder is silent until the expected PSN comes (InfiniBand specification volume 1, section 9.7.5).
+All but iCRC, addresses and QP is checked here, before a byte of memory is touched. Only the newest
+answer is pending: so ACKs coalesce. A PSN older than the expected one is a duplicate and
+acknowledged again; a newer one is dropped. The first of a gap is answered by one NAK, after which
+the responder is silent until the expected PSN comes (InfiniBand specification volume 1, section
+9.7.5).
 """
 
 from __future__ import annotations
@@ -39,7 +41,15 @@ MAX_MESSAGE: Final = 1 << 31
 class Responder:
     """``mtu``: path MTU in payload bytes."""
 
-    def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
+    def __init__(
+        self,
+        qpn: int,
+        mtu: int,
+        rnr_code: int,
+        memory: Memory,
+        counters: Counters,
+        completions: list[Completion],
+    ) -> None:
         self.qpn: int = qpn
         self.mtu: int = mtu
         self.rnr_code: int = rnr_code
@@ -61,8 +71,18 @@ class Responder:
         self._remaining: int = 0
         self._length: int = 0
 
-    def request(self, kind: int, psn: int, ack_requested: bool, view: memoryview, at: int, end: int, pad: int) -> int:
-        """``view[at:end]``: extension headers, payload and ``pad`` bytes. Returns NOTHING, ANSWER or FATAL."""
+    def request(
+        self,
+        kind: int,
+        psn: int,
+        ack_requested: bool,
+        view: memoryview,
+        at: int,
+        end: int,
+        pad: int,
+    ) -> int:
+        """``view[at:end]``: extension headers, payload and ``pad`` bytes. Returns NOTHING, ANSWER
+        or FATAL."""
         gap = (psn - self.expected) & PSN_MASK
         if gap:
             if gap >= PSN_HALF:
@@ -92,7 +112,11 @@ class Responder:
         if not self.memory.allowed(rkey, va, remaining):
             return self._reject(NAK_ACCESS)
         # a packet that is not its message's last is full, and something must be left for the last
-        if (size != remaining or size > self.mtu or (not first and size == 0)) if last else (size != self.mtu or size >= remaining):
+        if (
+            (size != remaining or size > self.mtu or (not first and size == 0))
+            if last
+            else (size != self.mtu or size >= remaining)
+        ):
             return self._reject(NAK_INVALID)
         if kind & KIND_IMM:
             if not self.receives:
@@ -112,7 +136,9 @@ class Responder:
             self._arriving = False
             self.msn = (self.msn + 1) & PSN_MASK
             if imm >= 0:
-                self.completions.append(Completion(self.qpn, self.receives.popleft(), RECEIVE, OK, imm, length))
+                self.completions.append(
+                    Completion(self.qpn, self.receives.popleft(), RECEIVE, OK, imm, length)
+                )
         else:
             self._arriving = True
             self._rkey = rkey
@@ -126,7 +152,8 @@ class Responder:
         return self._acknowledge() if ack_requested else NOTHING
 
     def _acknowledge(self) -> int:
-        if self.pending < 0 or not self.nak_sent:  # else a NAK waits, which acknowledges all before it, too
+        # else a NAK waits, which acknowledges all before it, too
+        if self.pending < 0 or not self.nak_sent:
             self.pending = ACK
         return ANSWER
 

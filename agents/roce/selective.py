@@ -1,11 +1,13 @@
-"""Both halves of a queue pair with selective repeat: packets are placed in any order, and only what is lost is sent again.
+"""Both halves of a queue pair with selective repeat: packets are placed in any order, and only what
+is lost is sent again.
 
-It serves IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018) and direct placement under adaptive routing, whose
-packets overtake each other all the time. As in IRN each packet has a RETH of its own, and the window is a BDP. A packet out of order is
-answered by a NAK of the expected PSN that also names the packet.
+It serves IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018) and direct
+placement under adaptive routing, whose packets overtake each other all the time. As in IRN each
+packet has a RETH of its own, and the window is a BDP. A packet out of order is answered by a NAK of
+the expected PSN that also names the packet.
 
-A packet is lost once one that left more than ``reorder_ps`` later has arrived (RACK, RFC 8985; IRN: 0). Only when nothing arrives any more
-does the timer send the oldest packet again.
+A packet is lost once one that left more than ``reorder_ps`` later has arrived (RACK, RFC 8985; IRN:
+0). Only when nothing arrives any more does the timer send the oldest packet again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,18 @@ from agents.roce.congestion import Congestion
 from agents.roce.counters import Counters
 from agents.roce.requester import RING, Requester, Work
 from agents.roce.responder import ANSWER, MAX_MESSAGE, NOTHING, Responder
-from agents.roce.wire import IMM, KIND_END, KIND_IMM, NAK_ACCESS, NAK_INVALID, NAK_SEQUENCE, PSN_HALF, RETH, RETH_BYTES, RNR
+from agents.roce.wire import (
+    IMM,
+    KIND_END,
+    KIND_IMM,
+    NAK_ACCESS,
+    NAK_INVALID,
+    NAK_SEQUENCE,
+    PSN_HALF,
+    RETH,
+    RETH_BYTES,
+    RNR,
+)
 from agents.transport import LONG_AGO, NEVER, OK, RECEIVE, Completion
 
 _SLOT: Final = RING - 1
@@ -31,21 +44,29 @@ class SelectiveRequester(Requester):
     """``nxt`` never goes back. Lost packets wait in ``again`` and go before anything new."""
 
     def __init__(
-        self, qpn: int, mtu: int, first_psn: int, rto_ps: int, ack_every: int, congestion: Congestion, counters: Counters,
+        self,
+        qpn: int,
+        mtu: int,
+        first_psn: int,
+        rto_ps: int,
+        ack_every: int,
+        congestion: Congestion,
+        counters: Counters,
         completions: list[Completion],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(qpn, mtu, first_psn, rto_ps, ack_every, congestion, counters, completions)
         self.reorder_ps: int = 0
         self.again: list[int] = []
         self.fate: list[int] = [_FLYING] * RING
         self.repeated: list[bool] = [False] * RING
-        self.newest_ps: int = LONG_AGO  # when the latest transmission left that is known to have arrived
+        # when the latest transmission left that is known to have arrived
+        self.newest_ps: int = LONG_AGO
 
     @property
     def full_reth(self) -> bool:
         return True
 
-    # --- sending ---------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def may_send(self) -> bool:
         if self.again:
@@ -92,7 +113,7 @@ class SelectiveRequester(Requester):
         self.congestion.on_sent(now, frame_bytes)
         return True
 
-    # --- answers ---------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def acknowledge(self, now: int, psn: int) -> None:
         done = 0
@@ -127,7 +148,8 @@ class SelectiveRequester(Requester):
             self._sample(now - sent)
             if sent > self.newest_ps:
                 self.newest_ps = sent
-        elif now - sent >= self.srtt_ps >> 1 and sent > self.newest_ps:  # else it is the first transmission that has arrived
+        elif now - sent >= self.srtt_ps >> 1 and sent > self.newest_ps:
+            # else it is the first transmission that has arrived
             self.newest_ps = sent
         if fate == _LOST:
             return 0
@@ -170,15 +192,33 @@ class SelectiveRequester(Requester):
 
 
 class SelectiveResponder(Responder):
-    def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
+    def __init__(
+        self,
+        qpn: int,
+        mtu: int,
+        rnr_code: int,
+        memory: Memory,
+        counters: Counters,
+        completions: list[Completion],
+    ) -> None:
         super().__init__(qpn, mtu, rnr_code, memory, counters, completions)
-        self.early: dict[int, tuple[bool, int, int]] = {}  # PSN -> (last of its message, immediate or -1, bytes of the message)
+        # PSN -> (last of its message, immediate or -1, bytes of the message)
+        self.early: dict[int, tuple[bool, int, int]] = {}
         self.sacks: list[int] = []  # PSNs that came early and have not been reported
 
     def answers_wait(self) -> bool:
         return self.pending >= 0 or len(self.sacks) > 0
 
-    def request(self, kind: int, psn: int, ack_requested: bool, view: memoryview, at: int, end: int, pad: int) -> int:
+    def request(
+        self,
+        kind: int,
+        psn: int,
+        ack_requested: bool,
+        view: memoryview,
+        at: int,
+        end: int,
+        pad: int,
+    ) -> int:
         counters = self.counters
         gap = (psn - self.expected) & PSN_MASK
         if gap >= PSN_HALF or gap >= RING or psn in self.early:
@@ -203,12 +243,21 @@ class SelectiveResponder(Responder):
         counters.data_rx += 1
         counters.rx_payload_bytes += size
         self.placed += size
-        self.early[psn] = (last, IMM.unpack_from(view, payload_at - 4)[0] if has_imm else -1, length)
+        self.early[psn] = (
+            last,
+            IMM.unpack_from(view, payload_at - 4)[0] if has_imm else -1,
+            length,
+        )
         if gap:
             self._report(psn)
             return ANSWER
         self._advance()
-        if self.pending >= 0 or ack_requested or len(self.early) > 0 or (self.expected - psn) & PSN_MASK > 1:
+        if (
+            self.pending >= 0
+            or ack_requested
+            or len(self.early) > 0
+            or (self.expected - psn) & PSN_MASK > 1
+        ):
             return self._acknowledge()
         return NOTHING
 
@@ -224,7 +273,9 @@ class SelectiveResponder(Responder):
                     self.nak_sent = True
                     self.pending, self.pending_psn = RNR | self.rnr_code, self.expected
                     return
-                self.completions.append(Completion(self.qpn, self.receives.popleft(), RECEIVE, OK, imm, length))
+                self.completions.append(
+                    Completion(self.qpn, self.receives.popleft(), RECEIVE, OK, imm, length)
+                )
             del self.early[self.expected]
             if last:
                 self.msn = (self.msn + 1) & PSN_MASK

@@ -1,6 +1,8 @@
-"""Chooses what leaves a host, when, and on which port: frames built in one buffer, ports paced, queue pairs taking turns.
+"""Chooses what leaves a host, when, and on which port: frames built in one buffer, ports paced,
+queue pairs taking turns.
 
-One packet more is handed out ahead of its time, for timer slack. Answers do not wait for data, but their time on the wire counts.
+One packet more is handed out ahead of its time, for timer slack. Answers do not wait for data, but
+their time on the wire counts.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Transmitter(Engine):
         self._ahead_ps: int = self._wire_ps(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
         self._free_ps: list[int] = [LONG_AGO] * planes
         self._paused: list[bool] = [False] * planes  # by PFC: data waits, answers do not
-        self._owed_ps: list[int] = [0] * planes  # and when that began, how long the port still had to send what it had
+        # and when that began, how long the port still had to send what it had
+        self._owed_ps: list[int] = [0] * planes
         self._payload_tx: list[int] = [0] * planes  # sent for the first time, by plane
         self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
         self._turn: int = 0  # the port to look at first
@@ -74,7 +77,8 @@ class Transmitter(Engine):
         if paused and not self._paused[port]:
             self._owed_ps[port] = free - now if free > now else 0
         elif self._paused[port] and not paused and free < now + self._owed_ps[port]:
-            self._free_ps[port] = now + self._owed_ps[port]  # what it has, it had when it stopped: as much as ever, and no more
+            # what it has, it had when it stopped: as much as ever, and no more
+            self._free_ps[port] = now + self._owed_ps[port]
         self._paused[port] = paused
 
     def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
@@ -120,7 +124,8 @@ class Transmitter(Engine):
         answers = self._answers
         for _ in range(len(answers)):
             qp = answers.popleft()
-            # an answer overtakes data, but not without bound: a port's backlog of answers is at most two packets' time
+            # an answer overtakes data, but not without bound: a port's backlog of answers is at
+            # most two packets' time
             if self._free_ps[qp.port] <= horizon + self._ahead_ps:
                 qp.answering = False
                 return self._build_answer(now, qp) if not qp.cnp_due else self._build_cnp(now, qp)

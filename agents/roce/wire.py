@@ -1,7 +1,8 @@
 """RoCEv2 on this fabric, byte by byte: offsets, opcodes, syndromes, structs.
 
-Every packet is Ethernet / outer IPv6 (the path) / inner IPv6 (host to host) / UDP 4791 / BTH / ... / payload, pad, iCRC. Layouts are those
-of the InfiniBand specification, volume 1, chapter 9 and annex A17.
+Every packet is Ethernet / outer IPv6 (the path) / inner IPv6 (host to host) / UDP 4791 / BTH / ...
+/ payload, pad, iCRC. Layouts are those of the InfiniBand specification, volume 1, chapter 9 and
+annex A17.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ RETH_BYTES: Final = 16
 MIN_FRAME: Final = BODY_AT + ICRC_BYTES
 ACK_FRAME: Final = MIN_FRAME + 4
 SACK_FRAME: Final = ACK_FRAME + 4
-"""Bytes of an ACK frame with the PSN of a packet placed out of order (IRN, section 3.1; its place is [ours])."""
+"""Bytes of an ACK frame with the PSN of a packet placed out of order (IRN, section 3.1; its place
+is [ours])."""
 CNP_RESERVED: Final = 16
 CNP_FRAME: Final = MIN_FRAME + CNP_RESERVED
 MAX_HEADERS: Final = BODY_AT + RETH_BYTES + 4
@@ -52,7 +54,8 @@ KIND_CNP: Final = 64
 def _kinds() -> list[int]:
     kinds = [0] * 256
     for opcode in (*range(0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
-        kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nothing here sends
+        # SEND, READ, ATOMIC: RC requests (and answers to them) that nothing here sends
+        kinds[opcode] = KIND_UNSUPPORTED
     kinds[WRITE_FIRST] = KIND_WRITE | KIND_START
     kinds[WRITE_MIDDLE] = KIND_WRITE
     kinds[WRITE_LAST] = KIND_WRITE | KIND_END
@@ -76,9 +79,39 @@ NAK_ACCESS: Final = 0x62
 NAK_OPERATION: Final = 0x63
 
 RNR_TIMER_US: Final[list[int]] = [
-    655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
-    2560, 3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520,
-]  # fmt: skip
+    655360,
+    10,
+    20,
+    30,
+    40,
+    60,
+    80,
+    120,
+    160,
+    240,
+    320,
+    480,
+    640,
+    960,
+    1280,
+    1920,
+    2560,
+    3840,
+    5120,
+    7680,
+    10240,
+    15360,
+    20480,
+    30720,
+    40960,
+    61440,
+    81920,
+    122880,
+    163840,
+    245760,
+    327680,
+    491520,
+]
 """Microseconds by RNR timer code (InfiniBand specification volume 1, table 45)."""
 
 PSN_HALF: Final = 0x800000
@@ -92,8 +125,8 @@ AETH: Final = struct.Struct("!I")
 SACKED: Final = struct.Struct("!I")
 ICRC: Final = struct.Struct("<I")
 HEADERS: Final = struct.Struct("!H4xHB33xB3xHBx16s16sHHH2xBBHII")
-"""Ethernet's type, outer length and next header, inner version, length, next header, source, destination, UDP ports, length, BTH's five
-fields."""
+"""Ethernet's type, outer length and next header, inner version, length, next header, source,
+destination, UDP ports, length, BTH's five fields."""
 HEADERS_AT: Final = 12
 PKEY: Final = 0xFFFF
 QPN_MASKED: Final = 0xFF000000

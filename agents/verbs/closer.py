@@ -1,5 +1,5 @@
-"""Closes what comes from programs in a thread of its own: a lingering socket, or a file of a program's file system, takes as long as its
-owner likes."""
+"""Closes what comes from programs in a thread of its own: a lingering socket, or a file of a
+program's file system, takes as long as its owner likes."""
 
 from __future__ import annotations
 

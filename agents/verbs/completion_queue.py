@@ -1,4 +1,5 @@
-"""A program's completion queue: a ring, what the program has armed, and the channel that tells it."""
+"""A program's completion queue: a ring, what the program has armed, and the channel that tells
+it."""
 
 from __future__ import annotations
 
@@ -18,20 +19,29 @@ class Channel:
 
     def tell(self, handle: int) -> None:
         with suppress(OSError):
-            self.sock.send(layout.CHANNEL_EVENT.pack(handle), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self.sock.send(
+                layout.CHANNEL_EVENT.pack(handle), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+            )
 
 
 class CompletionQueue:
     """``overflowed(handle)`` is called once, when an entry finds no room."""
 
-    def __init__(self, handle: int, ring: CompletionRing, channel: Channel | None, overflowed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        handle: int,
+        ring: CompletionRing,
+        channel: Channel | None,
+        overflowed: Callable[[int], None],
+    ) -> None:
         self.handle = handle
         self.ring = ring
         self.channel = channel
         self.overflowed = overflowed
         self.queue_pairs = 0
         self.failed = False
-        self.late: deque[tuple[int, tuple[int, ...]]] = deque()  # held back by a fault: until when, ps, and the entry
+        # held back by a fault: until when, ps, and the entry
+        self.late: deque[tuple[int, tuple[int, ...]]] = deque()
         self.late_until = 0
 
     def delay(self, until: int) -> None:
@@ -67,7 +77,8 @@ class CompletionQueue:
             return
         self.ring.put((*fields, max(now, 0)))
         armed = self.ring.armed()
-        # A solicited event bit is not carried [ours]: a receive counts as solicited, as it is for all users known to us.
+        # A solicited event bit is not carried [ours]: a receive counts as solicited, as it is for
+        # all users known to us.
         if armed and self.channel is not None and (armed == 1 or fields[1] or not fields[10]):
             self.ring.disarm()
             self.channel.tell(self.handle)

@@ -1,4 +1,5 @@
-"""Faults of the verbs: rules by which a host's NIC fails completions, queue pairs and calls of its programs."""
+"""Faults of the verbs: rules by which a host's NIC fails completions, queue pairs and calls of its
+programs."""
 
 from __future__ import annotations
 
@@ -11,15 +12,38 @@ if TYPE_CHECKING:
     from agents.verbs.session import Session
 
 STATUSES: Final = (
-    "success", "loc_len_err", "loc_qp_op_err", "loc_eec_op_err", "loc_prot_err", "wr_flush_err", "mw_bind_err", "bad_resp_err",
-    "loc_access_err", "rem_inv_req_err", "rem_access_err", "rem_op_err", "retry_exc_err", "rnr_retry_exc_err", "loc_rdd_viol_err",
-    "rem_inv_rd_req_err", "rem_abort_err", "inv_eecn_err", "inv_eec_state_err", "fatal_err", "resp_timeout_err", "general_err",
-)  # fmt: skip
+    "success",
+    "loc_len_err",
+    "loc_qp_op_err",
+    "loc_eec_op_err",
+    "loc_prot_err",
+    "wr_flush_err",
+    "mw_bind_err",
+    "bad_resp_err",
+    "loc_access_err",
+    "rem_inv_req_err",
+    "rem_access_err",
+    "rem_op_err",
+    "retry_exc_err",
+    "rnr_retry_exc_err",
+    "loc_rdd_viol_err",
+    "rem_inv_rd_req_err",
+    "rem_abort_err",
+    "inv_eecn_err",
+    "inv_eec_state_err",
+    "fatal_err",
+    "resp_timeout_err",
+    "general_err",
+)
 """enum ibv_wc_status, by value."""
 CALLS: Final = {
-    "alloc_pd": layout.ALLOC_PD, "reg_mr": layout.REG_MR, "create_comp_channel": layout.CREATE_CHANNEL, "create_cq": layout.CREATE_CQ,
-    "create_qp": layout.CREATE_QP, "modify_qp": layout.MODIFY_QP,
-}  # fmt: skip
+    "alloc_pd": layout.ALLOC_PD,
+    "reg_mr": layout.REG_MR,
+    "create_comp_channel": layout.CREATE_CHANNEL,
+    "create_cq": layout.CREATE_CQ,
+    "create_qp": layout.CREATE_QP,
+    "modify_qp": layout.MODIFY_QP,
+}
 ERROR, LOST, SLOW, DEAD, REFUSED, PORT = "error", "lost", "slow", "dead-qp", "refused", "port"
 SEND, RECV = "send", "recv"
 UNLIMITED: Final = 1 << 62
@@ -30,10 +54,19 @@ _MOST_WORDS: Final = 4096
 
 
 class Rule:
-    """``value``: a completion's status, its delay in ps, or a call's errno. ``of``: the side of a queue pair, or the call. ``program``: a
-    pid or a command's name, "" for all. The first ``after`` that it fits are spared, then ``count`` are hit."""
+    """``value``: a completion's status, its delay in ps, or a call's errno. ``of``: the side of a
+    queue pair, or the call. ``program``: a pid or a command's name, "" for all. The first ``after``
+    that it fits are spared, then ``count`` are hit."""
 
-    def __init__(self, what: str, value: int = 0, of: str = "", program: str = "", after: int = 0, count: int = UNLIMITED) -> None:
+    def __init__(
+        self,
+        what: str,
+        value: int = 0,
+        of: str = "",
+        program: str = "",
+        after: int = 0,
+        count: int = UNLIMITED,
+    ) -> None:
         if what not in (ERROR, LOST, SLOW, DEAD, REFUSED, PORT):
             raise ValueError(f"no fault of verbs does {what!r}")
         self.what = what
@@ -80,7 +113,11 @@ def names_of(pid: int) -> set[str]:
     try:
         names.add(_read(f"/proc/{pid}/comm").decode(errors="replace").rstrip("\n"))
         first, *others = _read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
-        names |= {os.path.basename(word) for word in [first, *others] if word == first or word.endswith(".py")}
+        names |= {
+            os.path.basename(word)
+            for word in [first, *others]
+            if word == first or word.endswith(".py")
+        }
     except OSError:
         pass  # it has ended
     return names

@@ -1,4 +1,5 @@
-"""Maps files in memory without the descriptor that Python's mmap keeps for each: select() takes 1,024."""
+"""Maps files in memory without the descriptor that Python's mmap keeps for each: select() takes
+1,024."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from typing import Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_LIBC.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
 _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED: Final = ctypes.c_void_p(-1).value
 
@@ -21,7 +29,14 @@ class Mapping:
         self.address = 0
         before = offset % mmap.PAGESIZE
         self.length = before + length
-        address = _LIBC.mmap(None, self.length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, offset - before)
+        address = _LIBC.mmap(
+            None,
+            self.length,
+            mmap.PROT_READ | mmap.PROT_WRITE,
+            mmap.MAP_SHARED,
+            fd,
+            offset - before,
+        )
         if address == _FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self.address = address

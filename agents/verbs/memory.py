@@ -1,5 +1,5 @@
-"""A program's memory, as its agent reaches it: through /proc/self/mem, so that an unmapped address is an error and no crash, or as a
-mapping of a file that cannot shrink."""
+"""A program's memory, as its agent reaches it: through /proc/self/mem, so that an unmapped address
+is an error and no crash, or as a mapping of a file that cannot shrink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _MEM: Final = re.compile(r"(/proc)?/[0-9]+/mem")
 
 
 def is_process_memory(fd: int) -> bool:
-    """Say whether a program's descriptor is process memory: it never blocks, and the program could open it."""
+    """Say whether a program's descriptor is process memory: it never blocks, and the program could
+    open it."""
     try:
         return _MEM.fullmatch(os.readlink(f"/proc/self/fd/{fd}")) is not None
     except OSError:
@@ -27,14 +28,16 @@ def is_process_memory(fd: int) -> bool:
 
 
 def mapped(fd: int, offset: int, length: int) -> Mapping:
-    """Raises OSError unless the file is sealed against shrinking, and large enough: touching a mapped file that was cut ends a process."""
+    """Raises OSError unless the file is sealed against shrinking, and large enough: touching a
+    mapped file that was cut ends a process."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         seals = 0
     if not seals & fcntl.F_SEAL_SHRINK or offset < 0 or offset + length > os.fstat(fd).st_size:
         raise OSError(errno.EINVAL, "not a file that cannot shrink")
-    if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:  # where no huge page is left for a hole, touching it is a SIGBUS, too
+    # where no huge page is left for a hole, touching it is a SIGBUS, too
+    if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:
         raise OSError(errno.EINVAL, "a file of huge pages")
     try:
         return Mapping(fd, offset, length)
@@ -71,7 +74,8 @@ class MappedMemory(Foreign):
     def read(self, at: int, end: int) -> memoryview:
         if self.gone:
             raise OSError(errno.EFAULT, "a program's memory is not there")
-        return memoryview(bytes(self.mapping.view[at:end]))  # as it is now: a program may write while the packet's iCRC is computed
+        # as it is now: a program may write while the packet's iCRC is computed
+        return memoryview(bytes(self.mapping.view[at:end]))
 
     def write(self, at: int, data: memoryview) -> None:
         if self.gone:

@@ -28,9 +28,15 @@ LOC_PROT_ERR: Final = 4
 WR_FLUSH_ERR: Final = 5
 """enum ibv_wc_status."""
 STATUSES: Final = {
-    OK: SUCCESS, FLUSHED: WR_FLUSH_ERR, REMOTE_INVALID: 9, REMOTE_ACCESS: 10, REMOTE_OPERATION: 11, RETRY_EXCEEDED: 12, PEER_UNKNOWN: 12,
+    OK: SUCCESS,
+    FLUSHED: WR_FLUSH_ERR,
+    REMOTE_INVALID: 9,
+    REMOTE_ACCESS: 10,
+    REMOTE_OPERATION: 11,
+    RETRY_EXCEEDED: 12,
+    PEER_UNKNOWN: 12,
     LOCAL_PROTECTION: LOC_PROT_ERR,
-}  # fmt: skip
+}
 """A peer that does not know the queue pair is as one that never answers."""
 RDMA_WRITE: Final = 0
 RDMA_WRITE_WITH_IMM: Final = 1
@@ -42,9 +48,12 @@ WITH_IMM: Final = 2
 
 
 class Send:
-    """``memory``: what the engine reads. ``status``: not SUCCESS if it fails when its turn comes."""
+    """``memory``: what the engine reads. ``status``: not SUCCESS if it fails when its turn
+    comes."""
 
-    def __init__(self, wr_id: int, flags: int, memory: Any, target: tuple[int, int, int], status: int) -> None:
+    def __init__(
+        self, wr_id: int, flags: int, memory: Any, target: tuple[int, int, int], status: int
+    ) -> None:
         self.wr_id = wr_id
         self.signaled = flags & layout.SIGNALED != 0
         self.memory: Any = memory
@@ -54,9 +63,12 @@ class Send:
 
 
 class QueuePair:
-    """``caps``: max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data. ``pd``: handle."""
+    """``caps``: max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data. ``pd``:
+    handle."""
 
-    def __init__(self, qpn: int, pd: int, send_cq: CompletionQueue, recv_cq: CompletionQueue, caps: list[int]) -> None:
+    def __init__(
+        self, qpn: int, pd: int, send_cq: CompletionQueue, recv_cq: CompletionQueue, caps: list[int]
+    ) -> None:
         self.qpn = qpn
         self.pd = pd
         self.send_cq, self.recv_cq = send_cq, recv_cq
@@ -73,7 +85,8 @@ class QueuePair:
         self.receives_over = 0
         self.refused = False  # one of our requests brought it to ERROR, and its completion says so
         self.broken = False  # a fault failed one of its requests
-        self.met: Callable[[QueuePair, str, bool], Rule | None] | None = None  # which fault a request meets
+        # which fault a request meets
+        self.met: Callable[[QueuePair, str, bool], Rule | None] | None = None
         self.offset = 0  # of the oldest send on this host, copied so far
         self.messages = 0  # sent and completed, with their bytes
         self.bytes = 0
@@ -103,9 +116,21 @@ class QueuePair:
                 return
         elif status != WR_FLUSH_ERR:
             self.refused = True
-        length = send.length if status == SUCCESS else 0  # of one that is too long it would not fit its field
+        # of one that is too long it would not fit its field
+        length = send.length if status == SUCCESS else 0
         self.send_cq.add(
-            now, send.wr_id, status, WC_RDMA_WRITE, vendor, length, 0, self.qpn, self.dest(), 0, self.sends_over & 0xFFFF_FFFF, 1
+            now,
+            send.wr_id,
+            status,
+            WC_RDMA_WRITE,
+            vendor,
+            length,
+            0,
+            self.qpn,
+            self.dest(),
+            0,
+            self.sends_over & 0xFFFF_FFFF,
+            1,
         )
 
     def receive_over(self, now: int, status: int, imm: int, length: int) -> None:
@@ -120,9 +145,19 @@ class QueuePair:
             flags = WITH_IMM
             self.immediates += 1
         self.recv_cq.add(
-            now, wr_id, status, WC_RECV_WITH_IMM, 0, length, swapped(imm), self.qpn, self.dest(), flags,
-            self.receives_over & 0xFFFF_FFFF, 0,
-        )  # fmt: skip
+            now,
+            wr_id,
+            status,
+            WC_RECV_WITH_IMM,
+            0,
+            length,
+            swapped(imm),
+            self.qpn,
+            self.dest(),
+            flags,
+            self.receives_over & 0xFFFF_FFFF,
+            0,
+        )
 
     def spoilt(self, of: str, shown: bool) -> tuple[int, bool]:
         """Returns a status, and whether the completion is lost."""
@@ -141,7 +176,9 @@ class QueuePair:
         verdict = STATUSES[status]
         if verdict in (LOC_PROT_ERR, WR_FLUSH_ERR):
             memory = self.sends[0].memory
-            verdict = LOC_PROT_ERR if isinstance(memory, Gathered) and memory.failed else WR_FLUSH_ERR
+            verdict = (
+                LOC_PROT_ERR if isinstance(memory, Gathered) and memory.failed else WR_FLUSH_ERR
+            )
         self.send_over(now, verdict, status)
 
     def flush(self, now: int, most: int) -> int:

@@ -1,4 +1,5 @@
-"""The rings that a program's library and its agent share. The agent believes nothing that it reads there."""
+"""The rings that a program's library and its agent share. The agent believes nothing that it reads
+there."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Garbage(Exception):
 
 
 def fence() -> None:
-    """Make this thread's stores visible before its next loads, by taking a lock: needed where either side stores one word, then looks at
-    the other's."""
+    """Make this thread's stores visible before its next loads, by taking a lock: needed where
+    either side stores one word, then looks at the other's."""
     _LOCK.acquire()
     _LOCK.release()
 
@@ -37,7 +38,11 @@ class Shared:
         self._fd = os.memfd_create(f"mrcbed-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._fd, size)
-            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            fcntl.fcntl(
+                self._fd,
+                fcntl.F_ADD_SEALS,
+                fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+            )
             self.mapping = Mapping(self._fd, 0, size)
         except OSError:
             os.close(self._fd)
@@ -93,7 +98,9 @@ class CompletionRing(Shared):
         return (self.tail - self.words[_HEAD]) & _WORD < self.entries
 
     def put(self, fields: tuple[int, ...]) -> None:
-        layout.CQE.pack_into(self.map, layout.RINGS_AT + (self.tail & self.entries - 1) * layout.SLOT, *fields)
+        layout.CQE.pack_into(
+            self.map, layout.RINGS_AT + (self.tail & self.entries - 1) * layout.SLOT, *fields
+        )
         self.tail = (self.tail + 1) & _WORD
         self.words[_TAIL] = self.tail
 

@@ -1,4 +1,5 @@
-"""The NIC of programs: listens in its host's namespace, has a session for each opened device, and lets the engine carry their WRITEs.
+"""The NIC of programs: listens in its host's namespace, has a session for each opened device, and
+lets the engine carry their WRITEs.
 
 Everything happens in bounded turns: no program holds up others.
 """
@@ -12,7 +13,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from agents.transport import LOCAL_PROTECTION, NEVER, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
+from agents.transport import (
+    LOCAL_PROTECTION,
+    NEVER,
+    OK,
+    REMOTE_ACCESS,
+    REMOTE_OPERATION,
+    RETRY_EXCEEDED,
+    WRITE,
+    Completion,
+)
 from agents.verbs import layout, states
 from agents.verbs.closer import Closer
 from agents.verbs.faults import DEAD, MOST_RULES, SLOW, Faults, Rule
@@ -60,16 +70,30 @@ class Limits:
 
 
 class Server:
-    def __init__(self, fabric: Fabric, host: int, device: Any, listener: socket.socket, clock: Callable[[], int], dilation: float) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        host: int,
+        device: Any,
+        listener: socket.socket,
+        clock: Callable[[], int],
+        dilation: float,
+    ) -> None:
         self.fabric = fabric
         self.host = host
         self.device = device
         self.listener = listener
         self.clock = clock
-        self.transport = layout.ROCE if type(device.engine).__module__.startswith("agents.roce") else layout.MRC
+        self.transport = (
+            layout.ROCE if type(device.engine).__module__.startswith("agents.roce") else layout.MRC
+        )
         self.guid = 0x024D_52FF_FE00_0000 | host  # locally administered [ours]
         self.gids = [self._gid(host), self._mapped(host)]
-        self.hosts = {gid: other for other in range(fabric.host_count) for gid in (self._gid(other), self._mapped(other))}
+        self.hosts = {
+            gid: other
+            for other in range(fabric.host_count)
+            for gid in (self._gid(other), self._mapped(other))
+        }
         self.mtu_code = max(code for code in range(1, 6) if code == 1 or 128 << code <= fabric.mtu)
         self.port_mbps = fabric.nic_rate // 10**6
         self.dilation_k = round(dilation * 1000)
@@ -83,7 +107,8 @@ class Server:
         self.owners: dict[int, Session] = {}  # by QPN
         self.local: dict[int, Session] = {}  # by QPN of those with something to write on this host
         self.to_flush: dict[int, tuple[Session, QueuePair]] = {}  # by QPN
-        self.ended: list[tuple[int, QueuePair]] = []  # destroyed, with their programs, until the log has what they did
+        # destroyed, with their programs, until the log has what they did
+        self.ended: list[tuple[int, QueuePair]] = []
         self.ports: list[bool] = device.ports_up()
         self.sockets: list[socket.socket] = [listener]
         self.strangers = 0  # refused for want of room
@@ -102,7 +127,7 @@ class Server:
         """Return -1 if no host has the GID."""
         return self.hosts.get(first.to_bytes(8, "little") + last.to_bytes(8, "little"), -1)
 
-    # --- sockets ---------------------------------------------------------------------------------------------
+    # --- sockets ----------------------------------------------------------------------------------
 
     def readers(self) -> list[socket.socket]:
         return self.sockets
@@ -111,7 +136,11 @@ class Server:
         if self.listener in ready:
             with suppress(OSError):
                 control, _ = self.listener.accept()
-                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD or self.closer.behind() > MOST_CLOSING:
+                if (
+                    len(self.sessions) >= MOST_SESSIONS
+                    or control.fileno() >= MOST_FD
+                    or self.closer.behind() > MOST_CLOSING
+                ):
                     self.strangers += 1
                     self.closer.close(control.detach())
                 else:
@@ -130,7 +159,9 @@ class Server:
 
     def _serve(self, session: Session) -> None:
         request, ancillary, flags, _ = session.control.recvmsg(
-            layout.REQUEST.size + 1, socket.CMSG_SPACE(4 * MOST_FDS), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+            layout.REQUEST.size + 1,
+            socket.CMSG_SPACE(4 * MOST_FDS),
+            socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC,
         )
         given: list[int] = []
         for level, kind, data in ancillary:
@@ -151,7 +182,7 @@ class Server:
             self.sessions = [session for session in self.sessions if not session.closed]
             self.sockets = [self.listener, *(session.control for session in self.sessions)]
 
-    # --- turns -----------------------------------------------------------------------------------------------
+    # --- turns ------------------------------------------------------------------------------------
 
     def take(self, completions: list[Completion]) -> list[Completion]:
         if not self.owners:
@@ -179,7 +210,8 @@ class Server:
         return rest
 
     def failed(self, t: int, qpn: int) -> None:
-        """Events come late: the queue pair may have been reset since, and be another by now. ``t``: ps."""
+        """Events come late: the queue pair may have been reset since, and be another by now. ``t``:
+        ps."""
         owner = self.owners.get(qpn)
         if owner is not None:
             qp = owner.qps[qpn]
@@ -193,7 +225,9 @@ class Server:
 
     def advance(self) -> None:
         """Do what programs have posted; call after :meth:`take`."""
-        if not self.sessions:  # as in every run without programs; ports are looked at between a session's begin and its first request
+        # as in every run without programs; ports are looked at between a session's begin and its
+        # first request
+        if not self.sessions:
             self.to_flush.clear()
             self.local.clear()
             self.awake = False
@@ -202,7 +236,11 @@ class Server:
             room = self.limits.flushes
             waiting, self.to_flush = self.to_flush, {}
             for session, qp in waiting.values():
-                if qp.state == states.ERROR and not session.closed and session.qps.get(qp.qpn) is qp:
+                if (
+                    qp.state == states.ERROR
+                    and not session.closed
+                    and session.qps.get(qp.qpn) is qp
+                ):
                     room -= qp.flush(self.clock(), room)
                     if qp.sends or qp.receives:
                         self.flush_soon(session, qp)
@@ -227,11 +265,12 @@ class Server:
         for before, after in zip(self.ports, now, strict=True):
             if before != after:
                 for session in self.sessions:
-                    if not self.faults.port_down(session):  # else it has heard of one, and of no end
+                    # else it has heard of one, and of no end
+                    if not self.faults.port_down(session):
                         session.event(PORT_ACTIVE if after else PORT_ERR, 1)
         self.ports = now
 
-    # --- faults ----------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def begin(self, number: int, rule: Rule) -> None:
         """Raises ValueError if there are too many faults."""
@@ -284,7 +323,7 @@ class Server:
                         due = min(due, cq.late[0][0])
         return due
 
-    # --- WRITEs to this host ---------------------------------------------------------------------------------
+    # --- WRITEs to this host ----------------------------------------------------------------------
 
     def _write_here(self) -> None:
         """Move pieces of WRITEs to this host itself: no packet leaves a NIC."""
@@ -311,16 +350,28 @@ class Server:
         """Returns a status once the WRITE is over, else -1."""
         other = self.owners.get(qp.dest())
         far = None if other is None else other.qps[qp.dest()]
-        if other is None or far is None or far.state not in (states.RTR, states.RTS) or far.peer != self.host or far.dest() != qp.qpn:
+        if (
+            other is None
+            or far is None
+            or far.state not in (states.RTR, states.RTS)
+            or far.peer != self.host
+            or far.dest() != qp.qpn
+        ):
             return RETRY_EXCEEDED
         end = min(qp.offset + LOCAL_PIECE, send.length)
         if end > qp.offset:
             try:
-                data = send.memory[qp.offset : end] if isinstance(send.memory, memoryview) else send.memory.read(qp.offset, end)
+                data = (
+                    send.memory[qp.offset : end]
+                    if isinstance(send.memory, memoryview)
+                    else send.memory.read(qp.offset, end)
+                )
             except OSError:
                 return LOCAL_PROTECTION
             domain = other.pds[far.pd].domain
-            if not far.attributes["access"] & REMOTE_WRITE or not domain.allowed(send.rkey, send.va, send.length):
+            if not far.attributes["access"] & REMOTE_WRITE or not domain.allowed(
+                send.rkey, send.va, send.length
+            ):
                 return self._refuse(other, far, REMOTE_ACCESS)
             if not domain.place(send.rkey, send.va + qp.offset, data, 0, len(data)):
                 return self._refuse(other, far, REMOTE_ACCESS)
@@ -339,27 +390,45 @@ class Server:
             session.event(QP_FATAL, qp.qpn)
         return status
 
-    # --- what is told of it ----------------------------------------------------------------------------------
+    # --- what is told of it -----------------------------------------------------------------------
 
     def done(self) -> list[dict[str, int]]:
         rows: list[dict[str, int]] = []
         ended, self.ended = self.ended, []
-        for pid, qp in ended + [(session.pid, qp) for session in self.sessions for qp in session.qps.values()]:
+        for pid, qp in ended + [
+            (session.pid, qp) for session in self.sessions for qp in session.qps.values()
+        ]:
             now = qp.messages, qp.bytes, qp.immediates
             if now != qp.told:
-                sent, size, immediates = (after - before for after, before in zip(now, qp.told, strict=True))
-                rows.append({"pid": pid, "qpn": qp.qpn, "peer": qp.peer, "messages": sent, "bytes": size, "immediates": immediates})
+                sent, size, immediates = (
+                    after - before for after, before in zip(now, qp.told, strict=True)
+                )
+                rows.append(
+                    {
+                        "pid": pid,
+                        "qpn": qp.qpn,
+                        "peer": qp.peer,
+                        "messages": sent,
+                        "bytes": size,
+                        "immediates": immediates,
+                    }
+                )
                 qp.told = now
         return rows
 
     def table(self) -> list[dict[str, int]]:
         return [
             {
-                "pid": session.pid, "qps": len(session.qps), "mrs": len(session.mrs), "cqs": len(session.cqs), "dropped": session.dropped,
-                "messages": sum(qp.messages for qp in session.qps.values()), "bytes": sum(qp.bytes for qp in session.qps.values()),
+                "pid": session.pid,
+                "qps": len(session.qps),
+                "mrs": len(session.mrs),
+                "cqs": len(session.cqs),
+                "dropped": session.dropped,
+                "messages": sum(qp.messages for qp in session.qps.values()),
+                "bytes": sum(qp.bytes for qp in session.qps.values()),
             }
             for session in self.sessions
-        ]  # fmt: skip
+        ]
 
     def close(self) -> None:
         for session in self.sessions:

@@ -1,4 +1,5 @@
-"""One opened device of a program: its protection domains, regions, queues and queue pairs, and the answers to its requests.
+"""One opened device of a program: its protection domains, regions, queues and queue pairs, and the
+answers to its requests.
 
 A wrong argument is an errno. What no library of ours sends ends the session.
 """
@@ -14,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 from agents.verbs import layout, states
 from agents.verbs.completion_queue import Channel, CompletionQueue
 from agents.verbs.faults import DEAD, ERROR, LOST, SEND, SLOW, Rule, names_of
-from agents.verbs.memory import HIGHEST, Gathered, MappedMemory, Piece, ProcessMemory, is_process_memory, mapped
+from agents.verbs.memory import (
+    HIGHEST,
+    Gathered,
+    MappedMemory,
+    Piece,
+    ProcessMemory,
+    is_process_memory,
+    mapped,
+)
 from agents.verbs.queue_pair import (
     LOC_LEN_ERR,
     LOC_PROT_ERR,
@@ -75,7 +84,9 @@ class Refused(Exception):
 class MemoryRegion:
     """``rkey`` is -1 where peers may not write."""
 
-    def __init__(self, pd: int, address: int, memory: ProcessMemory | MappedMemory, rkey: int) -> None:
+    def __init__(
+        self, pd: int, address: int, memory: ProcessMemory | MappedMemory, rkey: int
+    ) -> None:
         self.pd = pd
         self.address = address
         self.memory = memory
@@ -94,7 +105,8 @@ class Session:
     def __init__(self, server: Server, control: socket.socket) -> None:
         self.server = server
         self.control = control
-        control.setblocking(False)  # not by flags, which Python 3.11's send_fds ignores: who does not read is not waited for
+        # not by flags, which Python 3.11's send_fds ignores: who does not read is not waited for
+        control.setblocking(False)
         self.pid = 0
         self.known_as: set[str] = set()
         self.memory_fd = -1
@@ -111,14 +123,24 @@ class Session:
         self.closed = False
         self.dropped = 0  # entries of the work ring that mean nothing
         self.handlers = {
-            layout.HELLO: self.hello, layout.QUERY_PORT: self.query_port, layout.QUERY_GID: self.query_gid, layout.ALLOC_PD: self.alloc_pd,
-            layout.DEALLOC_PD: self.dealloc_pd, layout.REG_MR: self.reg_mr, layout.DEREG_MR: self.dereg_mr,
-            layout.CREATE_CHANNEL: self.create_channel, layout.DESTROY_CHANNEL: self.destroy_channel, layout.CREATE_CQ: self.create_cq,
-            layout.DESTROY_CQ: self.destroy_cq, layout.CREATE_QP: self.create_qp, layout.DESTROY_QP: self.destroy_qp,
-            layout.MODIFY_QP: self.modify_qp, layout.QUERY_QP: self.query_qp,
-        }  # fmt: skip
+            layout.HELLO: self.hello,
+            layout.QUERY_PORT: self.query_port,
+            layout.QUERY_GID: self.query_gid,
+            layout.ALLOC_PD: self.alloc_pd,
+            layout.DEALLOC_PD: self.dealloc_pd,
+            layout.REG_MR: self.reg_mr,
+            layout.DEREG_MR: self.dereg_mr,
+            layout.CREATE_CHANNEL: self.create_channel,
+            layout.DESTROY_CHANNEL: self.destroy_channel,
+            layout.CREATE_CQ: self.create_cq,
+            layout.DESTROY_CQ: self.destroy_cq,
+            layout.CREATE_QP: self.create_qp,
+            layout.DESTROY_QP: self.destroy_qp,
+            layout.MODIFY_QP: self.modify_qp,
+            layout.QUERY_QP: self.query_qp,
+        }
 
-    # --- requests --------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def answer(self, request: bytes, given: list[int]) -> None:
         """Raises :class:`Garbage`, OSError if the program is gone."""
@@ -157,7 +179,9 @@ class Session:
             raise Refused(errno.EPROTO)
         if not given or not is_process_memory(given[0]):
             raise Refused(errno.EINVAL)
-        self.pid = _PID.unpack_from(self.control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS))[0]
+        self.pid = _PID.unpack_from(
+            self.control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
+        )[0]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             ring = WorkRing()
@@ -168,16 +192,35 @@ class Session:
         self.memory_fd, self.events, self.ring = given.pop(0), ours, ring
         s = self.server
         results = [
-            s.host, s.guid, s.transport, s.limits.qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
-            MOST_MR_BYTES, MOST_PDS, len(s.gids), layout.SLOTS, s.dilation_k, 1,
-        ]  # fmt: skip
+            s.host,
+            s.guid,
+            s.transport,
+            s.limits.qps,
+            MOST_WRS,
+            layout.MOST_SGES,
+            layout.MOST_INLINE,
+            MOST_CQS,
+            MOST_CQES,
+            MOST_MRS,
+            MOST_MR_BYTES,
+            MOST_PDS,
+            len(s.gids),
+            layout.SLOTS,
+            s.dilation_k,
+            1,
+        ]
         return results, [ring.take_fd(), theirs.detach()]
 
     def query_port(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
         if arguments[0] != 1:
             raise Refused(errno.EINVAL)
         up = 0 if self.server.faults.port_down(self) else self.server.ports.count(True)
-        return [4 if up else 1, 5 if up else 3, self.server.port_mbps * up, self.server.mtu_code], []
+        return [
+            4 if up else 1,
+            5 if up else 3,
+            self.server.port_mbps * up,
+            self.server.mtu_code,
+        ], []
 
     def query_gid(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
         if arguments[0] != 1 or arguments[1] >= len(self.server.gids):
@@ -250,7 +293,10 @@ class Session:
         return [], []
 
     def create_channel(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
-        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.limits.channels:
+        if (
+            len(self.channels) >= MOST_CHANNELS
+            or self.server.channels >= self.server.limits.channels
+        ):
             raise Refused(errno.ENOMEM)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         handle = self.handle()
@@ -258,7 +304,9 @@ class Session:
         self.server.channels += 1
         return [handle], [theirs.detach()]
 
-    def destroy_channel(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
+    def destroy_channel(
+        self, arguments: list[int], given: list[int]
+    ) -> tuple[list[int], list[int]]:
         channel = self.channels.get(arguments[0])
         if channel is None:
             raise Refused(errno.EINVAL)
@@ -300,14 +348,25 @@ class Session:
     def create_qp(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
         pd_handle, send_handle, recv_handle, kind = arguments[:4]
         sends, receives, send_sges, recv_sges, inline = caps = arguments[4:9]
-        pd, send_cq, recv_cq = self.pd(pd_handle), self.cqs.get(send_handle), self.cqs.get(recv_handle)
+        pd, send_cq, recv_cq = (
+            self.pd(pd_handle),
+            self.cqs.get(send_handle),
+            self.cqs.get(recv_handle),
+        )
         if send_cq is None or recv_cq is None:
             raise Refused(errno.EINVAL)
         if kind != RC:
             raise Refused(errno.EOPNOTSUPP)
-        if max(sends, receives) > MOST_WRS or max(send_sges, recv_sges) > layout.MOST_SGES or inline > layout.MOST_INLINE:
+        if (
+            max(sends, receives) > MOST_WRS
+            or max(send_sges, recv_sges) > layout.MOST_SGES
+            or inline > layout.MOST_INLINE
+        ):
             raise Refused(errno.EINVAL)
-        if self.server.count >= self.server.limits.qps or self.server.requests + sends + receives > self.server.limits.requests:
+        if (
+            self.server.count >= self.server.limits.qps
+            or self.server.requests + sends + receives > self.server.limits.requests
+        ):
             raise Refused(errno.ENOMEM)
         qpn = self.server.device.reserve_qp()
         self.qps[qpn] = qp = QueuePair(qpn, pd_handle, send_cq, recv_cq, caps)
@@ -368,7 +427,8 @@ class Session:
             timeout = 4096 * NS << values["timeout"] if values["timeout"] else 0
             try:
                 self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
-            except ValueError as known:  # the engine has given it up, and we have not heard of it yet
+            except ValueError as known:
+                # the engine has given it up, and we have not heard of it yet
                 self.server.failed(self.server.clock(), qp.qpn)
                 raise Refused(errno.EINVAL) from known
         if after not in (states.RESET, states.ERROR):
@@ -386,7 +446,10 @@ class Session:
             or (mask & states.PKEY_INDEX and values["pkey_index"] != 0)
             or (mask & states.ACCESS and values["access"] & ~ACCESS_KNOWN)
             or (mask & states.PATH_MTU and not 1 <= values["path_mtu"] <= self.server.mtu_code)
-            or (mask & states.AV and (not values["is_global"] or values["sgid_index"] >= len(self.server.gids)))
+            or (
+                mask & states.AV
+                and (not values["is_global"] or values["sgid_index"] >= len(self.server.gids))
+            )
             or (mask & (states.DEST_QPN) and values["dest_qpn"] >> 24)
             or (mask & states.RQ_PSN and values["rq_psn"] >> 24)
             or (mask & states.SQ_PSN and values["sq_psn"] >> 24)
@@ -403,7 +466,9 @@ class Session:
             return
         device = self.server.device
         writable = qp.attributes["access"] & REMOTE_WRITE
-        device.create_qp(peer, qpn=qp.qpn, domain=self.pds[qp.pd].domain if writable else self.server.nothing)
+        device.create_qp(
+            peer, qpn=qp.qpn, domain=self.pds[qp.pd].domain if writable else self.server.nothing
+        )
         qp.made = qp.known = True
         qp.made_ps = self.server.clock()
         device.connect_qp(qp.qpn, device.remote_of(peer, qp.dest(), qp.attributes["rq_psn"]))
@@ -430,7 +495,11 @@ class Session:
     def met(self, qp: QueuePair, of: str, shown: bool) -> Rule | None:
         if not self.server.faults.rules:
             return None
-        rule = self.server.faults.find(self, of, ERROR, LOST, SLOW) if shown else self.server.faults.find(self, of, ERROR)
+        rule = (
+            self.server.faults.find(self, of, ERROR, LOST, SLOW)
+            if shown
+            else self.server.faults.find(self, of, ERROR)
+        )
         if rule is not None and rule.what == ERROR:
             self.fail(qp)
         elif rule is not None and rule.what == SLOW:
@@ -454,14 +523,17 @@ class Session:
         """A program that never reads asynchronous events loses those that do not fit."""
         if self.events is not None:
             try:
-                self.events.send(layout.EVENT.pack(kind, 0, number), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                self.events.send(
+                    layout.EVENT.pack(kind, 0, number), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+                )
             except OSError:
                 self.dropped += 1
 
-    # --- work requests ---------------------------------------------------------------------------------------
+    # --- work requests ----------------------------------------------------------------------------
 
     def work(self) -> bool:
-        """Take up to :data:`AT_ONCE` entries; returns whether there was any. Raises :class:`Garbage`."""
+        """Take up to :data:`AT_ONCE` entries; returns whether there was any. Raises
+        :class:`Garbage`."""
         ring = self.ring
         if ring is None:
             return False
@@ -533,7 +605,9 @@ class Session:
         else:
             self.give(qp)
 
-    def pieces(self, pd: int, entry: tuple[int, ...], at: int, count: int, slots: int) -> list[Piece] | None:
+    def pieces(
+        self, pd: int, entry: tuple[int, ...], at: int, count: int, slots: int
+    ) -> list[Piece] | None:
         """Return None if a region does not allow it."""
         assert self.ring is not None
         if count > layout.MOST_SGES or count > 1 + 4 * (slots - 1):
@@ -541,7 +615,11 @@ class Session:
         pieces: list[Piece] = []
         for k in range(count):
             address, length, lkey = (
-                entry[11:14] if not k else layout.SGE.unpack_from(self.ring.map, at + layout.SLOT + (k - 1) * layout.SGE.size)
+                entry[11:14]
+                if not k
+                else layout.SGE.unpack_from(
+                    self.ring.map, at + layout.SLOT + (k - 1) * layout.SGE.size
+                )
             )
             region = self.mrs.get(lkey)
             if not length:
@@ -565,8 +643,12 @@ class Session:
             send = qp.sends[qp.given]
             if send.status == SUCCESS:
                 try:
-                    device.post_write(qp.qpn, send.wr_id & 0x7FFF_FFFF, send.memory, send.va, send.rkey, send.imm)
-                except ValueError:  # the engine has just given the queue pair up: its completions, which come first, say why
+                    device.post_write(
+                        qp.qpn, send.wr_id & 0x7FFF_FFFF, send.memory, send.va, send.rkey, send.imm
+                    )
+                except ValueError:
+                    # the engine has just given the queue pair up: its completions, which come
+                    # first, say why
                     qp.enter(states.ERROR)
                     self.server.flush_soon(self, qp)
                     return
@@ -582,7 +664,7 @@ class Session:
         qp.send_over(now, status, 0)
         self.fail(qp)
 
-    # --- the end ---------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
         if self.closed:

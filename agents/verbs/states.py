@@ -1,4 +1,5 @@
-"""Queue-pair states, and which attributes each transition takes: InfiniBand volume 1, table 96 (RC), as ibv_modify_qp(3) repeats it."""
+"""Queue-pair states, and which attributes each transition takes: InfiniBand volume 1, table 96
+(RC), as ibv_modify_qp(3) repeats it."""
 
 from __future__ import annotations
 
@@ -44,11 +45,22 @@ TRANSITIONS: Final = {
 """(from, to): attributes that must be there, and those that may; beside STATE."""
 
 FIELDS: Final = {
-    CUR_STATE: ("cur_state",), ACCESS: ("access",), PKEY_INDEX: ("pkey_index",), PORT: ("port",), PATH_MTU: ("path_mtu",),
-    TIMEOUT: ("timeout",), RETRY_CNT: ("retry_cnt",), RNR_RETRY: ("rnr_retry",), RQ_PSN: ("rq_psn",), SQ_PSN: ("sq_psn",),
-    MAX_RD_ATOMIC: ("max_rd_atomic",), MAX_DEST_RD_ATOMIC: ("max_dest_rd_atomic",), MIN_RNR_TIMER: ("min_rnr_timer",),
-    DEST_QPN: ("dest_qpn",), AV: ("dgid_first", "dgid_last", "is_global", "sgid_index", "hop_limit", "traffic_class"),
-}  # fmt: skip
+    CUR_STATE: ("cur_state",),
+    ACCESS: ("access",),
+    PKEY_INDEX: ("pkey_index",),
+    PORT: ("port",),
+    PATH_MTU: ("path_mtu",),
+    TIMEOUT: ("timeout",),
+    RETRY_CNT: ("retry_cnt",),
+    RNR_RETRY: ("rnr_retry",),
+    RQ_PSN: ("rq_psn",),
+    SQ_PSN: ("sq_psn",),
+    MAX_RD_ATOMIC: ("max_rd_atomic",),
+    MAX_DEST_RD_ATOMIC: ("max_dest_rd_atomic",),
+    MIN_RNR_TIMER: ("min_rnr_timer",),
+    DEST_QPN: ("dest_qpn",),
+    AV: ("dgid_first", "dgid_last", "is_global", "sgid_index", "hop_limit", "traffic_class"),
+}
 
 
 def permitted(before: int, after: int, mask: int) -> bool:

@@ -1,9 +1,11 @@
-"""Data-parallel training of a linear model: every rank has data of its own, and gradients are summed over the fabric.
+"""Data-parallel training of a linear model: every rank has data of its own, and gradients are
+summed over the fabric.
 
     mrcbed launch --world simulated docs/examples/data_parallel.py
     sudo .venv/bin/mrcbed launch docs/examples/data_parallel.py
 
-Every rank ends with the same parameters, to the bit, whatever fails on the way: try --fault "link p0-t0-0:p0-t1-0".
+Every rank ends with the same parameters, to the bit, whatever fails on the way: try --fault "link
+p0-t0-0:p0-t1-0".
 """
 
 import hashlib

@@ -1,6 +1,8 @@
-"""Lose one ping in ten on a link, twice with the same seed, and see the same pings lost; then see who else was hit.
+"""Lose one ping in ten on a link, twice with the same seed, and see the same pings lost; then see
+who else was hit.
 
-Run as root, from the clone: .venv/bin/python -m testbed.machine.sandbox -- .venv/bin/python docs/examples/lossy_link.py
+Run as root, from the clone: .venv/bin/python -m testbed.machine.sandbox -- .venv/bin/python
+docs/examples/lossy_link.py
 """
 
 from __future__ import annotations
@@ -22,19 +24,26 @@ def pings(cluster: Cluster, peer: str) -> list[int]:
 
 def dropped(cluster: Cluster) -> dict[str, int]:
     """Packets that faults lost so far, by the port where they would have arrived."""
-    return {row["port"]: row["drop_fault_loss"] for row in cluster.counters() if row["drop_fault_loss"]}
+    return {
+        row["port"]: row["drop_fault_loss"] for row in cluster.counters() if row["drop_fault_loss"]
+    }
 
 
 def main() -> None:
     with Cluster(load_fabric("tiny"), dilation=usual_dilation("tiny"), controller=False) as cluster:
         for seed in (7, 7, 8):
-            fault = cluster.inject("loss", f"h0-p{PLANE}", probability=0.1, direction="up", seed=seed)
+            fault = cluster.inject(
+                "loss", f"h0-p{PLANE}", probability=0.1, direction="up", seed=seed
+            )
             print(f"seed {seed}: pings {pings(cluster, 'h1')} lost")
             cluster.clear(fault.number)
         print(f"dropped by faults: {dropped(cluster)}")
 
         cluster.inject("path-loss", f"h0>h1@p{PLANE}/0")
-        print(f"a blackhole on one path: {len(pings(cluster, 'h1'))} of {PINGS} to h1 lost, {len(pings(cluster, 'h2'))} to h2")
+        print(
+            f"a blackhole on one path: {len(pings(cluster, 'h1'))} of {PINGS} to h1 lost, "
+            f"{len(pings(cluster, 'h2'))} to h2"
+        )
         cluster.heal()
         print(f"healed: {len(pings(cluster, 'h1'))} lost")
 

@@ -1,4 +1,5 @@
-"""What happened to each path of MRC after a cable was cut: when it was given up, why, and when it came back.
+"""What happened to each path of MRC after a cable was cut: when it was given up, why, and when it
+came back.
 
 Made for a notebook: editors that know ``# %%`` run it cell by cell. As a program, without root:
 
@@ -16,7 +17,10 @@ import mrcbed
 run = mrcbed.load(os.environ.get("RESULTS", "results/smoke"))
 cuts = run.faults[(run.faults["transport"] == "mrc") & (run.faults["kind"] == "link")]
 fault = cuts.iloc[0]
-print(f"{fault['fault']}: {fault['on']} at {fault['at_ns'] / 1e3:.1f} µs, mended at {fault['healed_ns'] / 1e3:.1f} µs")
+print(
+    f"{fault['fault']}: {fault['on']} at {fault['at_ns'] / 1e3:.1f} µs, mended at "
+    f"{fault['healed_ns'] / 1e3:.1f} µs"
+)
 
 # %% Every change of a path's state, in µs since the cut
 paths = run.paths[run.paths["transport"] == "mrc"]
@@ -37,6 +41,11 @@ for row, (_, times) in enumerate(out.iterrows()):
     until = end if times.isna()["back"] else times["back"]
     axes.barh(row, until - times["given up"], left=times["given up"], color="tab:red")
 axes.axvline(0, color="black", linestyle=":", label="cut")
-axes.set(xlabel="time since the cut [µs]", title="Paths out of use", yticks=range(len(out)), yticklabels=out.index)
+axes.set(
+    xlabel="time since the cut [µs]",
+    title="Paths out of use",
+    yticks=range(len(out)),
+    yticklabels=out.index,
+)
 axes.legend(loc="upper left")
 figure.savefig("paths_after_a_cut.png", dpi=120, bbox_inches="tight")

@@ -1,7 +1,8 @@
 """Write 2 MiB from h0 to h5 over MRC, pull a cable halfway, and see what the transport made of it.
 
-Run as root, from the clone: .venv/bin/python -m testbed.machine.sandbox -- .venv/bin/python docs/examples/pull_a_cable.py
-This file plays three parts: without arguments it builds the cluster and starts itself twice, in h0 and in h5.
+Run as root, from the clone: .venv/bin/python -m testbed.machine.sandbox -- .venv/bin/python
+docs/examples/pull_a_cable.py This file plays three parts: without arguments it builds the cluster
+and starts itself twice, in h0 and in h5.
 """
 
 from __future__ import annotations
@@ -10,14 +11,27 @@ import json
 import subprocess
 import sys
 
-from mrcbed import MS, RECEIVE, STATUS_NAMES, US, Cluster, Completion, Device, Fabric, WallClock, load_fabric, usual_dilation
+from mrcbed import (
+    MS,
+    RECEIVE,
+    STATUS_NAMES,
+    US,
+    Cluster,
+    Completion,
+    Device,
+    Fabric,
+    WallClock,
+    load_fabric,
+    usual_dilation,
+)
 
 SIZE = 2 << 20
 CABLE = "p0-t0-0:p0-t1-1"
 
 
 def end(host: int, peer: int) -> None:
-    """One end, inside a host. What the two need of each other travels over stdin and stdout, as JSON lines."""
+    """One end, inside a host. What the two need of each other travels over stdin and stdout, as
+    JSON lines."""
     given = json.loads(sys.stdin.readline())
     fabric, clock = Fabric.from_dict(given["fabric"]), WallClock(**given["clock"])
     device = Device(fabric, host, clock, "mrc", {}, seed=7)
@@ -57,12 +71,18 @@ def end(host: int, peer: int) -> None:
 
 def main() -> None:
     fabric = load_fabric("demo")
-    with Cluster(fabric, dilation=usual_dilation("demo"), progress=lambda what, share: None) as cluster:
+    with Cluster(
+        fabric, dilation=usual_dilation("demo"), progress=lambda what, share: None
+    ) as cluster:
         ends = []
         for host, peer in ((0, 5), (5, 0)):
             argv = [sys.executable, __file__, str(host), str(peer)]
-            process = cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            process.stdin.write(json.dumps({"fabric": fabric.to_dict(), "clock": cluster.clock.to_dict()}) + "\n")
+            process = cluster.net[f"h{host}"].popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            process.stdin.write(
+                json.dumps({"fabric": fabric.to_dict(), "clock": cluster.clock.to_dict()}) + "\n"
+            )
             process.stdin.flush()
             ends.append(process)
         hello = [process.stdout.readline() for process in ends]
@@ -80,13 +100,21 @@ def main() -> None:
         print(f"h5: {receiver['kind']} {receiver['imm']}, memory intact: {receiver['intact']}")
         for t, _, change in sender["events"]:
             name, later = f"EV {change['ev'] >> 16}:{change['ev'] & 0xFFFF}", (t - told) / US
-            print(f"h0: {name} {change['from']} -> {change['to']} ({change['cause']}) {later:.1f} µs after the cable went")
+            print(
+                f"h0: {name} {change['from']} -> {change['to']} ({change['cause']}) {later:.1f} "
+                "µs after the cable went"
+            )
         counted = sender["counters"]
-        print(f"h0 sent {counted['data_tx']} data packets, {counted['retransmitted']} of them again")
+        print(
+            f"h0 sent {counted['data_tx']} data packets, {counted['retransmitted']} of them again"
+        )
         for row in cluster.counters():
             dropped, flushed = row["drop_link_down_packets"], row["flushed_packets"]
             if dropped or flushed:
-                print(f"{row['port']}: {dropped} dropped at the dead cable, {flushed} lost in its queue")
+                print(
+                    f"{row['port']}: {dropped} dropped at the dead cable, {flushed} lost in its "
+                    "queue"
+                )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""What Markdown pages name that does not exist: link targets, headings, files, modules and what is in them, commands.
+"""What Markdown pages name that does not exist: link targets, headings, files, modules and what is
+in them, commands.
 
-Fenced blocks are read for paths and modules but not for links. A name with ``<``, ``*``, ``{`` or NAME in it is a pattern and is left out.
+Fenced blocks are read for paths and modules but not for links. A name with ``<``, ``*``, ``{`` or
+NAME in it is a pattern and is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _PATH = re.compile(rf"(?<![\w./<*-])((?:{ROOMS}|docs|\.github)/[\w./-]*\w/?)(?![
 _MODULE = re.compile(rf"(?<![\w./-])((?!mrcbed\.qcow2)(?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/*-])")
 _FILE = re.compile(r"`([\w./-]*\w\.(?:py|c|lua|toml|md|j2))`")
 _TEST = re.compile(r"`(test_\w+)`")
-_COMMAND = re.compile(r"(`|\bsudo |bin/|\$ |-m )?\bmrcbed\s+(?!mrcbed\b)([a-z]+)\b(?:\s+([a-z]+)\b)?")
+_COMMAND = re.compile(
+    r"(`|\bsudo |bin/|\$ |-m )?\bmrcbed\s+(?!mrcbed\b)([a-z]+)\b(?:\s+([a-z]+)\b)?"
+)
 
 
 class Tree:
@@ -32,14 +36,29 @@ class Tree:
         self.files: set[str] = set()
         for folder, below, names in os.walk(root):
             here = Path(folder).relative_to(root)
-            below[:] = [b for b in below if b in (".github", ".ci") or not (b.startswith(".") or b in ("build", "dist", "__pycache__"))]
+            below[:] = [
+                b
+                for b in below
+                if b in (".github", ".ci")
+                or not (b.startswith(".") or b in ("build", "dist", "__pycache__"))
+            ]
             if here == Path("results"):
                 below[:] = [b for b in below if b == "reference"]
             self.files.update(str(here / name) for name in names)
         self.folders = {str(parent) for name in self.files for parent in Path(name).parents}
-        text = "".join((root / name).read_text() for name in self.files if name.startswith("tests/") and name.endswith(".py"))
-        self.tests = set(re.findall(r"def (test_\w+)", text)) | {Path(name).stem for name in self.files}
-        self.tails = {"/".join(Path(name).parts[i:]) for name in self.files for i in range(len(Path(name).parts))}
+        text = "".join(
+            (root / name).read_text()
+            for name in self.files
+            if name.startswith("tests/") and name.endswith(".py")
+        )
+        self.tests = set(re.findall(r"def (test_\w+)", text)) | {
+            Path(name).stem for name in self.files
+        }
+        self.tails = {
+            "/".join(Path(name).parts[i:])
+            for name in self.files
+            for i in range(len(Path(name).parts))
+        }
 
     def has_path(self, path: str) -> bool:
         return path in self.files or path.rstrip("/") in self.folders or path.endswith(".o")
@@ -57,7 +76,8 @@ class Tree:
 
 
 def no_commands(text: str) -> Iterator[re.Match[str]]:
-    """Where a text says `mrcbed WORD` or `mrcbed WORD WORD` and there is no such command. In prose ("mrcbed is") other words may follow."""
+    """Where a text says `mrcbed WORD` or `mrcbed WORD WORD` and there is no such command. In prose
+    ("mrcbed is") other words may follow."""
     for match in _COMMAND.finditer(text):
         typed, first, second = match.groups()
         if f"mrcbed {first}" in COMMANDS:
@@ -111,10 +131,16 @@ def troubles(page: Path, tree: Tree) -> Iterator[str]:
         if not ("NAME" in match[1] or tree.has_path(match[1].rstrip("."))):
             yield f"{line(match.start())}: no such path: {match[1]}"
     for match in _MODULE.finditer(text):
-        if not (match[1].endswith((".parquet", ".jsonl")) or match[1] in tree.tails or tree.has_module(match[1])):
+        if not (
+            match[1].endswith((".parquet", ".jsonl"))
+            or match[1] in tree.tails
+            or tree.has_module(match[1])
+        ):
             yield f"{line(match.start())}: no such module or name in it: {match[1]}"
     for match in _FILE.finditer(text):
-        if not (match[1] in tree.tails or _PATH.match(match[1]) or (page.parent / match[1]).exists()):
+        if not (
+            match[1] in tree.tails or _PATH.match(match[1]) or (page.parent / match[1]).exists()
+        ):
             yield f"{line(match.start())}: no such file: {match[1]}"
     for match in no_commands(text):
         yield f"{line(match.start())}: no such command: {' '.join(match[0].split())}"

@@ -1,6 +1,8 @@
-"""The man page docs/reference/mrcbed.1, written from the commands themselves: ``python -m docs.tools.man`` (`make man`) writes it anew.
+"""The man page docs/reference/mrcbed.1, written from the commands themselves: ``python -m
+docs.tools.man`` (`make man`) writes it anew.
 
-Stored, not made while a wheel is built: reading the commands needs everything that they import. Form: man-pages(7).
+Stored, not made while a wheel is built: reading the commands needs everything that they import.
+Form: man-pages(7).
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ FILES = {
 }
 
 
-def commands(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+def commands(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
     """The command, then those below it, each with a context that knows its full name."""
     yield command, context
     if isinstance(command, click.Group):
@@ -41,7 +45,8 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[c
 
 
 def escaped(text: str) -> str:
-    """Text as roff has it: backslashes, hyphens that are to be copied, and no line that begins as a request does."""
+    """Text as roff has it: backslashes, hyphens that are to be copied, and no line that begins as a
+    request does."""
     lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
     return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
 
@@ -56,13 +61,18 @@ def paragraphs(text: str) -> str:
 
 
 def listed(records: dict[str, str]) -> str:
-    return "\n".join(f".TP\n.B {escaped(name)}\n{escaped(meaning)}" for name, meaning in records.items())
+    return "\n".join(
+        f".TP\n.B {escaped(name)}\n{escaped(meaning)}" for name, meaning in records.items()
+    )
 
 
 def options(command: click.Command, context: click.Context) -> dict[str, str]:
-    """Option and meaning. Not by ``get_params``: the option for help that click keeps there is that of whatever asked first."""
+    """Option and meaning. Not by ``get_params``: the option for help that click keeps there is that
+    of whatever asked first."""
     own = [option for option in command.params if isinstance(option, click.Option)]
-    records = dict(record for option in own if (record := option.get_help_record(context)) is not None)
+    records = dict(
+        record for option in own if (record := option.get_help_record(context)) is not None
+    )
     return records | {", ".join(context.help_option_names): "Show this message and exit."}
 
 
@@ -79,12 +89,23 @@ def section(command: click.Command, context: click.Context) -> str:
 def chapters(group: Commands, context: click.Context) -> Iterator[str]:
     """Headings and commands, as the help has them; those of a noun follow its own line."""
     for title, names in COMMANDS[group.path].items():
-        yield f".SH {escaped(f'{context.command_path}: {title}'.removeprefix('mrcbed: ').removeprefix('mrcbed ').upper())}"
+        head = f"{context.command_path}: {title}".removeprefix("mrcbed: ").removeprefix("mrcbed ")
+        yield f".SH {escaped(head.upper())}"
         inners = [inner for name in names if (inner := group.get_command(context, name))]
-        found = [(inner, click.Context(inner, info_name=inner.name, parent=context)) for inner in inners]
-        yield from (listed({below.command_path: inner.help or ""}) for inner, below in found if isinstance(inner, Commands))
+        found = [
+            (inner, click.Context(inner, info_name=inner.name, parent=context)) for inner in inners
+        ]
+        yield from (
+            listed({below.command_path: inner.help or ""})
+            for inner, below in found
+            if isinstance(inner, Commands)
+        )
         for inner, below in found:
-            yield from chapters(inner, below) if isinstance(inner, Commands) else (section(*one) for one in commands(inner, below))
+            yield from (
+                chapters(inner, below)
+                if isinstance(inner, Commands)
+                else (section(*one) for one in commands(inner, below))
+            )
 
 
 def page() -> str:
@@ -92,7 +113,10 @@ def page() -> str:
     context = click.Context(group, info_name="mrcbed", **group.context_settings)
     parts = [
         f'.TH MRCBED 1 "" "mrcbed {version}"',
-        ".SH NAME\nmrcbed \\- a testbed for MRC (Multipath Reliable Connection) on one Linux machine",
+        (
+            ".SH NAME\nmrcbed \\- a testbed for MRC (Multipath Reliable Connection) on one Linux "
+            "machine"
+        ),
         ".SH SYNOPSIS\n.B mrcbed\n.RI [ options ]\n.I command\n.RI [ arguments ]",
         f".SH DESCRIPTION\n{paragraphs(group.help or '')}",
         f".SH OPTIONS\n{listed(options(group, context))}",

@@ -1,6 +1,8 @@
-"""The command line, ``mrcbed``. Each command is a module here that exposes ``command`` and is imported only when asked for.
+"""The command line, ``mrcbed``. Each command is a module here that exposes ``command`` and is
+imported only when asked for.
 
-Exit status: what the command says; 2 for bad input or something the machine lacks, 130 after Ctrl-C, 70 for an internal error.
+Exit status: what the command says; 2 for bad input or something the machine lacks, 130 after
+Ctrl-C, 70 for an internal error.
 """
 
 from __future__ import annotations
@@ -34,24 +36,40 @@ COMMANDS = {
     "mrcbed": {
         "Begin": {
             "doctor": Entry("Check what this machine can do, and how to mend what it lacks."),
-            "lesson": Entry("Learn: read the questions of a lesson, check your answers.", computes=True),
+            "lesson": Entry(
+                "Learn: read the questions of a lesson, check your answers.", computes=True
+            ),
             "list": Entry("List scenarios, fabrics, faults, collectives or transports."),
             "explain": Entry("Explain a key of a scenario or fabric file."),
         },
         "Scenarios": {
-            "check": Entry("Check a file: what it would do, and how long that takes.", computes=True),
-            "run": Entry("Run a scenario: build a fabric, break it, measure, report.", computes=True),
+            "check": Entry(
+                "Check a file: what it would do, and how long that takes.", computes=True
+            ),
+            "run": Entry(
+                "Run a scenario: build a fabric, break it, measure, report.", computes=True
+            ),
         },
         "A fabric of your own": {
             "up": Entry("Build a fabric and open a prompt on it."),
             "launch": Entry("Run a program of your own as a rank on every host."),
-            "perf": Entry("Measure bandwidth and latency, as nccl-tests and perftest do.", computes=True),
-            "train": Entry("Train a small model through failures, under MRC, RoCE and TCP.", computes=True),
-            "replay": Entry("Replay a trace of a training job: AICB's text, or Chakra's.", computes=True),
+            "perf": Entry(
+                "Measure bandwidth and latency, as nccl-tests and perftest do.", computes=True
+            ),
+            "train": Entry(
+                "Train a small model through failures, under MRC, RoCE and TCP.", computes=True
+            ),
+            "replay": Entry(
+                "Replay a trace of a training job: AICB's text, or Chakra's.", computes=True
+            ),
         },
         "Evidence": {
-            "paper": Entry("Compare the MRC paper's claims with runs on this testbed.", computes=True),
-            "validate": Entry("Compare theory, simulation and emulation on small scenarios.", computes=True),
+            "paper": Entry(
+                "Compare the MRC paper's claims with runs on this testbed.", computes=True
+            ),
+            "validate": Entry(
+                "Compare theory, simulation and emulation on small scenarios.", computes=True
+            ),
             "conform": Entry("Send scripted packets to any MRC endpoint, judge its answers."),
         },
         "More, in groups": {
@@ -70,7 +88,9 @@ COMMANDS = {
         "A fabric file": {
             "graph": Entry("Draw a fabric: planes, switches, hosts, cables."),
             "size": Entry("Size a cluster: switches, optics, power, failures to expect."),
-            "fluid": Entry("Compute steps of clusters of up to 131,072 NICs, without packets.", computes=True),
+            "fluid": Entry(
+                "Compute steps of clusters of up to 131,072 NICs, without packets.", computes=True
+            ),
         },
     },
     "mrcbed results": {
@@ -78,7 +98,9 @@ COMMANDS = {
             "plot": Entry("Draw the plots of a results directory again.", computes=True),
             "report": Entry("Write the report.html of a results directory again.", computes=True),
             "compare": Entry("Compare separate runs of one scenario.", computes=True),
-            "export": Entry("Write a results directory for Perfetto, CSV, htsim or ASTRA-sim.", computes=True),
+            "export": Entry(
+                "Write a results directory for Perfetto, CSV, htsim or ASTRA-sim.", computes=True
+            ),
             "view": Entry("Write a page to see runs path by path, with a time slider."),
             "top": Entry("Watch a run, or look at a results directory, in the terminal."),
             "packets": Entry("List the packets of a capture."),
@@ -90,15 +112,26 @@ COMMANDS = {
             "schema": Entry("Print the JSON Schema of a scenario or fabric file, for editors."),
             "completion": Entry("Print the completion script of a shell."),
             "bench": Entry("Benchmark codec, engine, fabrics and simulator here.", computes=True),
-            "figures": Entry("Make stored figures and tables again: missing or stale ones.", computes=True),
-            "calibrate": Entry("Measure what a packet costs here, which sets the dilation.", computes=True),
+            "figures": Entry(
+                "Make stored figures and tables again: missing or stale ones.", computes=True
+            ),
+            "calibrate": Entry(
+                "Measure what a packet costs here, which sets the dilation.", computes=True
+            ),
             "clean": Entry("Remove what a dead run left behind, and nothing else."),
-            "machine": Entry("Carry a part of a fabric for --on of another machine.", computes=True),
+            "machine": Entry(
+                "Carry a part of a fabric for --on of another machine.", computes=True
+            ),
         }
     },
 }
 """Kept here so that the help imports nothing."""
-PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
+PATHS = {
+    name: f"{before} {name}"
+    for before, sections in COMMANDS.items()
+    for section in sections.values()
+    for name in section
+}
 """Command -> what to type for it."""
 FORMER = {
     "sweep": "mrcbed run", "head": "dask scheduler (docs/how/sweeps.md)",
@@ -121,9 +154,13 @@ class Commands(click.Group):
     """Commands behind the words ``path``, imported when they are asked for."""
 
     def __init__(self, path: str, **keys: Any) -> None:
-        super().__init__(path.rpartition(" ")[2], invoke_without_command=True, callback=begin, **keys)
+        super().__init__(
+            path.rpartition(" ")[2], invoke_without_command=True, callback=begin, **keys
+        )
         self.path = path
-        self.entries = {name: entry for section in COMMANDS[path].values() for name, entry in section.items()}
+        self.entries = {
+            name: entry for section in COMMANDS[path].values() for name, entry in section.items()
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.entries]  # no list() here: the command of that name is in the way
@@ -134,23 +171,37 @@ class Commands(click.Group):
         path = f"{self.path} {name}"
         if path in COMMANDS:
             return Commands(path, help=self.entries[name].does)
-        command: click.Command = importlib.import_module(".".join(["mrcbed.cli", *path.split()[1:]])).command
+        command: click.Command = importlib.import_module(
+            ".".join(["mrcbed.cli", *path.split()[1:]])
+        ).command
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if not (word in self.entries or word.startswith("-") or ctx.resilient_parsing):
             near = [PATHS[name] for name in difflib.get_close_matches(word, PATHS, n=1)]
             now = PATHS.get(word) or FORMER.get(word)
-            answer = f"it is {now}" if now else f"did you mean {near[0]}?" if near else f"see {self.path} --help"
-            raise UserError(f"no command {f'{self.path} {word}'.removeprefix('mrcbed ')!r}: {answer}")
+            answer = (
+                f"it is {now}"
+                if now
+                else f"did you mean {near[0]}?"
+                if near
+                else f"see {self.path} --help"
+            )
+            raise UserError(
+                f"no command {f'{self.path} {word}'.removeprefix('mrcbed ')!r}: {answer}"
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.entries))
         for title, section in COMMANDS[self.path].items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), entry.does) for name, entry in section.items()])
+                formatter.write_dl(
+                    [(name.ljust(width), entry.does) for name, entry in section.items()]
+                )
 
 
 @click.pass_context
@@ -173,7 +224,8 @@ def begin(ctx: click.Context) -> None:
 group = click.version_option(package_name="mrcbed", prog_name="mrcbed")(
     Commands(
         "mrcbed",
-        help="mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP.",
+        help="mrcbed emulates an AI cluster with several network planes on one machine, breaks "
+        "it, and measures MRC beside RoCE and TCP.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 )
@@ -181,14 +233,34 @@ group = click.version_option(package_name="mrcbed", prog_name="mrcbed")(
 
 def refusal(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        shown = (name for param in error.ctx.command.params if not getattr(param, "hidden", False) for name in param.opts)
-        near = difflib.get_close_matches(error.option_name, [name for name in shown if name.startswith("--")], n=1)
-        return f"No such option {error.option_name}: " + (f"did you mean {near[0]}?" if near else f"see {error.ctx.command_path} --help")
+        shown = (
+            name
+            for param in error.ctx.command.params
+            if not getattr(param, "hidden", False)
+            for name in param.opts
+        )
+        near = difflib.get_close_matches(
+            error.option_name, [name for name in shown if name.startswith("--")], n=1
+        )
+        return f"No such option {error.option_name}: " + (
+            f"did you mean {near[0]}?" if near else f"see {error.ctx.command_path} --help"
+        )
     text = error.format_message().rstrip(".")
-    if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
-        near = difflib.get_close_matches("".join(error.message.split("'")[1:2]).lower(), [*map(str, error.param.type.choices)], n=1)
+    if (
+        isinstance(error, click.BadParameter)
+        and error.param is not None
+        and isinstance(error.param.type, click.Choice)
+    ):
+        near = difflib.get_close_matches(
+            "".join(error.message.split("'")[1:2]).lower(),
+            [*map(str, error.param.type.choices)],
+            n=1,
+        )
         return text + (f": did you mean {near[0]}?" if near else "")
-    if isinstance(error, (click.MissingParameter, click.exceptions.NoSuchCommand)) and error.ctx is not None:
+    if (
+        isinstance(error, (click.MissingParameter, click.exceptions.NoSuchCommand))
+        and error.ctx is not None
+    ):
         return f"{text} (see {error.ctx.command_path} --help)"
     return text
 
@@ -207,7 +279,11 @@ def execute(arguments: list[str] | None = None) -> int:
         return leave.code or 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, click.Abort):  # which is what click makes of Ctrl-C
-            error = error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt()
+            error = (
+                error.__cause__
+                if isinstance(error.__cause__, KeyboardInterrupt)
+                else KeyboardInterrupt()
+            )
         line, code = errors.explain(error)
         if code == 70 and os.environ.get("MRCBED_DEBUG"):
             raise
@@ -224,7 +300,8 @@ def main() -> NoReturn:
     """Run the console script, once mrcbed.start has begun it."""
     take_standard_streams()
     raise_open_files()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
+    # nothing here needs more threads, and each would take a core from an agent
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "_MRCBED_COMPLETE" in os.environ:
         from mrcbed.cli.tools.completion import complete
 
@@ -236,7 +313,8 @@ def main() -> NoReturn:
         status = STATUS
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command has ended, whatever comes now
     if status == STATUS:
-        # Python ends itself by the signal instead, if the exception passed through exec() or eval() of a string.
+        # Python ends itself by the signal instead, if the exception passed through exec() or eval()
+        # of a string.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,5 @@
-"""``mrcbed check FILE|NAME``: what is wrong with a file, or what it would do and how long that takes."""
+"""``mrcbed check FILE|NAME``: what is wrong with a file, or what it would do and how long that
+takes."""
 
 from __future__ import annotations
 
@@ -15,13 +16,39 @@ from testbed.options import argument, option
 
 @click.command(name="check")
 @argument("file", metavar="FILE|NAME")
-@option("--as", "kind", type=click.Choice(["scenario", "fabric"]), help="Take FILE for this, where a name is both or a file is neither.")
-@option("--transport", "-t", "transports", multiple=True, metavar="T", help="As for run. Repeatable.")
+@option(
+    "--as",
+    "kind",
+    type=click.Choice(["scenario", "fabric"]),
+    help="Take FILE for this, where a name is both or a file is neither.",
+)
+@option(
+    "--transport", "-t", "transports", multiple=True, metavar="T", help="As for run. Repeatable."
+)
 @option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
-@option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as for run. Repeatable.")
-@option("--json", "as_json", is_flag=True, help="Print JSON: whether it is right, errors, warnings, runs, seconds in each world.")
-def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Check a scenario or fabric file, or a shipped one by name; print what it would do, and how long that takes.
+@option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key, as for run. Repeatable.",
+)
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: whether it is right, errors, warnings, runs, seconds in each world.",
+)
+def command(
+    file: str,
+    kind: str | None,
+    transports: tuple[str, ...],
+    fabric: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Check a scenario or fabric file, or a shipped one by name; print what it would do, and how
+    long that takes.
 
     Exit status: 0 it is right; 2 it is not, and every line on stderr is a mistake.
     """
@@ -39,7 +66,9 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
         if loaded is not None:
             more["description"] = lines = fabric_lines(loaded, usual_dilation(file))
     else:
-        scenario, errors = check_scenario(file, transports=transports, fabric=fabric, overrides=overrides)
+        scenario, errors = check_scenario(
+            file, transports=transports, fabric=fabric, overrides=overrides
+        )
         if scenario is not None:
             from scenarios.run.planning import plan
 
@@ -49,7 +78,13 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
             except (UserError, FabricError) as error:
                 errors = [str(error)]
     if as_json:
-        print(json.dumps({"file": file, "kind": kind, "errors": errors, **more, "ok": not errors}, indent=2, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"file": file, "kind": kind, "errors": errors, **more, "ok": not errors},
+                indent=2,
+                ensure_ascii=False,
+            )
+        )
         return UserError.status if errors else 0
     for line in errors:
         print(f"mrcbed: {line}", file=sys.stderr)
@@ -89,7 +124,11 @@ def kind_of(file: str) -> str:
         data = read_toml(path)[1]
     except ValueError:
         return "scenario"
-    return "fabric" if {"planes", "hosts_per_t0"} & data.keys() and not {"workload", "transport"} & data.keys() else "scenario"
+    return (
+        "fabric"
+        if {"planes", "hosts_per_t0"} & data.keys() and not {"workload", "transport"} & data.keys()
+        else "scenario"
+    )
 
 
 def seconds(scenario: Any) -> dict[str, Estimate]:
@@ -109,9 +148,17 @@ def seconds(scenario: Any) -> dict[str, Estimate]:
         worlds["simulated"] = {"refused": str(error)}
     kept = calibration.read()
     try:
-        chosen = given(scenario, scenario.dilation) if kept is None else automatic(scenario, kept.cpu_us, calibration.others_cores())
+        chosen = (
+            given(scenario, scenario.dilation)
+            if kept is None
+            else automatic(scenario, kept.cpu_us, calibration.others_cores())
+        )
         check_emulable(scenario, chosen.value)
-        why = "the fabric's own; this machine is not calibrated yet, a run may take more" if kept is None else chosen.why
+        why = (
+            "the fabric's own; this machine is not calibrated yet, a run may take more"
+            if kept is None
+            else chosen.why
+        )
         worlds["emulated"] = {
             "seconds": scenario_seconds(at_dilation(scenario, chosen.value), chosen.value),
             "dilation": chosen.value,
@@ -130,5 +177,9 @@ def show_seconds(out: Any, worlds: dict[str, Estimate]) -> None:
             line = f"not in this world: {found['refused']}"
         else:
             line = f"about {format_duration(found['seconds'])}"
-            line += f" at dilation {found['dilation']:,.0f} ({found['why']})" if "dilation" in found else " on two cores"
+            line += (
+                f" at dilation {found['dilation']:,.0f} ({found['why']})"
+                if "dilation" in found
+                else " on two cores"
+            )
         out.print(f"{world:10}{line}")

@@ -42,7 +42,13 @@ FAULT = '--fault "KIND ON [KEY=VALUE]...", like --fault "loss h0-p1 probability=
 
 
 def world_option() -> Callable[[Any], Any]:
-    return option("--world", type=click.Choice(WORLDS), default=EMULATED, show_default=True, help="Where: simulated needs no root.")
+    return option(
+        "--world",
+        type=click.Choice(WORLDS),
+        default=EMULATED,
+        show_default=True,
+        help="Where: simulated needs no root.",
+    )
 
 
 def dilation_option() -> Callable[[Any], Any]:
@@ -53,27 +59,57 @@ def dilation_option() -> Callable[[Any], Any]:
 
 
 def session_options(
-    fabric: Callable[[Any], Any], seed: int = 0, make: Callable[..., tuple[Session, str]] | None = None
-) -> Callable[[Any], Any]:  # fmt: skip
-    """Add a session's options. The command gets ``session``, and ``twin``: a line for people if the fabric is one's twin.
+    fabric: Callable[[Any], Any],
+    seed: int = 0,
+    make: Callable[..., tuple[Session, str]] | None = None,
+) -> Callable[[Any], Any]:
+    """Add a session's options. The command gets ``session``, and ``twin``: a line for people if the
+    fabric is one's twin.
 
-    ``fabric``: the option or argument of that name. ``seed``: the default. ``make``: used instead of :func:`session_of`, which it is like.
+    ``fabric``: the option or argument of that name. ``seed``: the default. ``make``: used instead
+    of :func:`session_of`, which it is like.
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_session(
-            fabric: str, transport: str, world: str, faults: tuple[str, ...], seed: int, dilation: str, **others: Any
-        ) -> Any:  # fmt: skip
+            fabric: str,
+            transport: str,
+            world: str,
+            faults: tuple[str, ...],
+            seed: int,
+            dilation: str,
+            **others: Any,
+        ) -> Any:
             session, twin = (make or session_of)(fabric, dilation, transport, world, faults, seed)
             return command(session=session, twin=twin, **others)
 
         options = (
             fabric,
-            option("--transport", "-t", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it."),
+            option(
+                "--transport",
+                "-t",
+                type=click.Choice(KINDS),
+                default="mrc",
+                show_default=True,
+                help="What carries it.",
+            ),
             world_option(),
-            option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable."),
-            option("--seed", type=click.IntRange(0), default=seed, show_default=True, metavar="N", help="Seed of all random choices."),
+            option(
+                "--fault",
+                "faults",
+                multiple=True,
+                metavar="'KIND ON [KEY=VALUE]...'",
+                help="A fault during all of it. Repeatable.",
+            ),
+            option(
+                "--seed",
+                type=click.IntRange(0),
+                default=seed,
+                show_default=True,
+                metavar="N",
+                help="Seed of all random choices.",
+            ),
             dilation_option(),
         )
         for one in reversed(options):
@@ -84,11 +120,18 @@ def session_options(
 
 
 def session_of(
-    name: str, dilation: str, transport: str, world: str = EMULATED, faults: tuple[str, ...] = (), seed: int = 0
-) -> tuple[Session, str]:  # fmt: skip
-    """Return (session, line for people). A transport of one path gets the fabric's twin, where a host's ports are one.
+    name: str,
+    dilation: str,
+    transport: str,
+    world: str = EMULATED,
+    faults: tuple[str, ...] = (),
+    seed: int = 0,
+) -> tuple[Session, str]:
+    """Return (session, line for people). A transport of one path gets the fabric's twin, where a
+    host's ports are one.
 
-    ``name``, ``dilation`` and ``faults`` are as typed. Raises :class:`UserError`, :class:`FabricError`.
+    ``name``, ``dilation`` and ``faults`` are as typed. Raises :class:`UserError`,
+    :class:`FabricError`.
     """
     fabric, slower = dilated(name, dilation)
     broken = lasting_faults(faults)
@@ -96,7 +139,9 @@ def session_of(
     twin = ""
     if used.planes != fabric.planes:
         ports = f"where the {fabric.planes} ports of a host are one"
-        twin = f"mrcbed: a queue pair of {transport} has one path: it runs on {used.name}, {ports}\n"
+        twin = (
+            f"mrcbed: a queue pair of {transport} has one path: it runs on {used.name}, {ports}\n"
+        )
     return Session(used, world, transport, broken, seed, slower), twin
 
 
@@ -116,15 +161,20 @@ def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
     return fabric, chosen
 
 
-def carry_out(world: str, work: Callable[[], int], *, measures: bool = True, directory: Path | None = None) -> int:
-    """Do a command's work, here or, for the emulated world, as root in a sandbox; return the exit status.
+def carry_out(
+    world: str, work: Callable[[], int], *, measures: bool = True, directory: Path | None = None
+) -> int:
+    """Do a command's work, here or, for the emulated world, as root in a sandbox; return the exit
+    status.
 
-    ``measures``: it is refused while another measures. ``directory``: others are refused meanwhile, and told of these results. Raises
+    ``measures``: it is refused while another measures. ``directory``: others are refused meanwhile,
+    and told of these results. Raises
     :class:`UserError`.
     """
     needs_root(world)
     if world == SIMULATED:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was measured is written, as after Ctrl-C
+        # what was measured is written, as after Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         return work()
     if measures:
         refuse_if_measuring()
@@ -136,7 +186,9 @@ def needs_root(world: str, instead: str = f"--world {SIMULATED}, which needs non
     """Refuse the emulated world to a user without rights. Raises :class:`UserError`."""
     if world == EMULATED and os.geteuid() != 0:
         command = click.get_current_context().command_path
-        raise UserError(f"{command} needs root for network namespaces and eBPF: use sudo, or {instead}")
+        raise UserError(
+            f"{command} needs root for network namespaces and eBPF: use sudo, or {instead}"
+        )
 
 
 def say(line: str) -> None:
@@ -145,16 +197,27 @@ def say(line: str) -> None:
 
 def reach_option() -> Callable[[Any], Any]:
     return option(
-        "--reach", metavar="COMMAND", envvar=REACH_ENV, default=REACH,
-        help=f"With machines: the command that starts mrcbed tools machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
-    )  # fmt: skip
+        "--reach",
+        metavar="COMMAND",
+        envvar=REACH_ENV,
+        default=REACH,
+        help="With machines: the command that starts mrcbed tools machine on {host} (default: "
+        f"${REACH_ENV}, or ssh with sudo).",
+    )
 
 
 def all_option() -> Callable[[Any], Any]:
-    return option("--all", "everything", is_flag=True, help="Print all tables, not the most telling one alone.")
+    return option(
+        "--all",
+        "everything",
+        is_flag=True,
+        help="Print all tables, not the most telling one alone.",
+    )
 
 
-def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool, everything: bool) -> int:
+def conclude(
+    scenario: Scenario, summary: Summary, directory: Path, as_json: bool, everything: bool
+) -> int:
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
     from scenarios.run.resume import interruption_notice
@@ -197,7 +260,12 @@ class ProgressBar:
             print(stage, file=sys.stderr, flush=True)
             self.said.add(stage)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.live:
             self.bar.stop()
 
@@ -207,32 +275,45 @@ def parse_seeds(text: str) -> list[int]:
     out: list[int] = []
     for part in text.split(","):
         first, dash, last = (word.strip() for word in part.partition("-"))
-        if not re.fullmatch(r"[0-9]{1,19}", first) or (dash and not re.fullmatch(r"[0-9]{1,19}", last)):
+        if not re.fullmatch(r"[0-9]{1,19}", first) or (
+            dash and not re.fullmatch(r"[0-9]{1,19}", last)
+        ):
             raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
         begin, end = int(first), int(last) if dash else int(first)
         if max(begin, end) > MAX_WHOLE:
             raise UserError(f"--seeds {text}: seeds are below 2^63")
         if not begin <= end < begin + MAX_SEEDS - len(out):
-            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most")
+            raise UserError(
+                f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most"
+            )
         out += range(begin, end + 1)
     if len(set(out)) < len(out):
-        raise UserError(f"--seeds {text}: a seed is given twice, and would repeat the same draws: give each once")
+        raise UserError(
+            f"--seeds {text}: a seed is given twice, and would repeat the same draws: give each "
+            "once"
+        )
     return out
 
 
 def parse_dilation(text: str, usual: float) -> float | None:
-    """Return None for ``auto``, the ``usual`` one for ``fabric``, or a number. Raises :class:`UserError`."""
+    """Return None for ``auto``, the ``usual`` one for ``fabric``, or a number. Raises
+    :class:`UserError`."""
     if text in ("auto", "fabric"):
         return None if text == "auto" else usual
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
-        raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
+        raise UserError(
+            f"--dilation {text}: write auto, fabric, or how many times slower, like 25000"
+        )
     return float(text)
 
 
 def check_switch_is_simulated(switch: str) -> None:
     """Raises :class:`UserError` for a switch of the emulated world."""
     if switch != SWITCHES[0]:
-        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
+        raise UserError(
+            f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or "
+            f"--world {SIMULATED}"
+        )
 
 
 def check_switch(switch: str) -> None:

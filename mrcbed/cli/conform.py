@@ -26,25 +26,58 @@ UNSUPPORTED = 127
 @click.command(name="conform")
 @argument("target", metavar="engine|MODULE:FACTORY|IFACE[,IFACE]...")
 @argument("cases", nargs=-1, metavar="[CASE]...")
-@option("--file", "-f", "files", multiple=True, type=click.Path(path_type=Path), help="Cases of your own instead of ours. Repeatable.")
-@option("--connect", metavar="COMMAND", help="For interfaces: what brings up the target's queue pair, and takes orders as lines of JSON.")
-@option("--fabric", default="demo", show_default=True, help="Whose planes, addresses and packet size both ends have.")
-@option("--base-rtt", metavar="TIME", help="For interfaces: the base RTT of the target, like 100ms. [default: the fabric's]")
+@option(
+    "--file",
+    "-f",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Cases of your own instead of ours. Repeatable.",
+)
+@option(
+    "--connect",
+    metavar="COMMAND",
+    help="For interfaces: what brings up the target's queue pair, and takes orders as lines of "
+    "JSON.",
+)
+@option(
+    "--fabric",
+    default="demo",
+    show_default=True,
+    help="Whose planes, addresses and packet size both ends have.",
+)
+@option(
+    "--base-rtt",
+    metavar="TIME",
+    help="For interfaces: the base RTT of the target, like 100ms. [default: the fabric's]",
+)
 @option("--list", "listed", is_flag=True, help="Only list the cases.")
 @option("--json", "as_json", is_flag=True, help="Print outcomes as JSON.")
 def command(
-    target: str, cases: tuple[str, ...], files: tuple[Path, ...], connect: str | None, fabric: str, base_rtt: str | None,
-    listed: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Send scripted packets to TARGET, an MRC endpoint, and hold it to what docs/why/protocol.md says must come back.
+    target: str,
+    cases: tuple[str, ...],
+    files: tuple[Path, ...],
+    connect: str | None,
+    fabric: str,
+    base_rtt: str | None,
+    listed: bool,
+    as_json: bool,
+) -> None:
+    """Send scripted packets to TARGET, an MRC endpoint, and hold it to what docs/why/protocol.md
+    says must come back.
 
-    TARGET is engine (ours), MODULE:FACTORY (an endpoint in Python without sockets), or interfaces, one per plane, on which one is reached.
-    CASE is a name or a pattern, like 'sack/*'. Exit status 0, 1 if a case failed, 127 if none could be played.
+    TARGET is engine (ours), MODULE:FACTORY (an endpoint in Python without sockets), or interfaces,
+    one per plane, on which one is reached. CASE is a name or a pattern, like 'sack/*'. Exit status
+    0, 1 if a case failed, 127 if none could be played.
     """
     chosen = wanted(every(list(files)), cases)
     if listed:
         terminal.console().print(
-            terminal.table(["case", "says", "section"], [[case.name, case.title, case.source] for case in chosen], words=["says"])
+            terminal.table(
+                ["case", "says", "section"],
+                [[case.name, case.title, case.source] for case in chosen],
+                words=["says"],
+            )
         )
         return
     plan = load_fabric(fabric)
@@ -57,11 +90,25 @@ def command(
         outcomes.append(played(case, opened(target, connect, plan), plan, rtt))
         if not as_json and outcomes[-1].verdict != "pass":
             show(outcomes[-1])
-    count = {verdict: sum(outcome.verdict == verdict for outcome in outcomes) for verdict in ("pass", "fail", "unsupported")}
+    count = {
+        verdict: sum(outcome.verdict == verdict for outcome in outcomes)
+        for verdict in ("pass", "fail", "unsupported")
+    }
     if as_json:
-        print(json.dumps([{"case": o.case.name, "verdict": o.verdict, "why": o.why, "fields": o.sides} for o in outcomes], indent=2))
+        print(
+            json.dumps(
+                [
+                    {"case": o.case.name, "verdict": o.verdict, "why": o.why, "fields": o.sides}
+                    for o in outcomes
+                ],
+                indent=2,
+            )
+        )
     else:
-        print(f"{len(outcomes)} cases: {count['pass']} passed, {count['fail']} failed, {count['unsupported']} unsupported")
+        print(
+            f"{len(outcomes)} cases: {count['pass']} passed, {count['fail']} failed, "
+            f"{count['unsupported']} unsupported"
+        )
     sys.exit(1 if count["fail"] else 0 if count["pass"] else UNSUPPORTED)
 
 
@@ -69,8 +116,14 @@ def wanted(cases: list[Case], names: tuple[str, ...]) -> list[Case]:
     """Raises :class:`UserError` on a name that fits no case."""
     for name in names:
         if not any(fnmatch.fnmatchcase(case.name, name) for case in cases):
-            raise UserError(f"no case is called {name!r}: see mrcbed conform engine --list, or {SHIPPED}")
-    return [case for case in cases if not names or any(fnmatch.fnmatchcase(case.name, name) for name in names)]
+            raise UserError(
+                f"no case is called {name!r}: see mrcbed conform engine --list, or {SHIPPED}"
+            )
+    return [
+        case
+        for case in cases
+        if not names or any(fnmatch.fnmatchcase(case.name, name) for name in names)
+    ]
 
 
 def opened(target: str, connect: str | None, fabric: Fabric) -> Target:
@@ -80,7 +133,10 @@ def opened(target: str, connect: str | None, fabric: Fabric) -> Target:
             raise UserError(f"--connect is for interfaces, and {target} is none: drop it")
         return virtual(target, fabric, 0, fabric.host_count - 1)
     if connect is None:
-        raise UserError(f"{target}: give --connect, the command that brings up the queue pair of what is on an interface")
+        raise UserError(
+            f"{target}: give --connect, the command that brings up the queue pair of what is on "
+            "an interface"
+        )
     return Wire(target.split(","), connect)
 
 
@@ -91,14 +147,27 @@ def played(case: Case, target: Target, fabric: Fabric, rtt: int) -> Outcome:
     except (UserError, KeyboardInterrupt):
         raise
     except Exception as error:
-        return Outcome(case, "fail", f"the target raised {type(error).__name__}: {str(error)[:200]}")
+        return Outcome(
+            case, "fail", f"the target raised {type(error).__name__}: {str(error)[:200]}"
+        )
     finally:
         target.close()
 
 
 def show(outcome: Outcome) -> None:
     out = terminal.console()
-    out.print(f"{outcome.verdict}: {outcome.case.name}: {outcome.case.title} (section {outcome.case.source})", markup=False, soft_wrap=True)
+    out.print(
+        f"{outcome.verdict}: {outcome.case.name}: {outcome.case.title} (section "
+        f"{outcome.case.source})",
+        markup=False,
+        soft_wrap=True,
+    )
     out.print(f"  {outcome.why}", markup=False, soft_wrap=True)
     if outcome.sides:
-        out.print(terminal.table(["field", "asked", "came"], [list(row) for row in outcome.sides], names=["asked", "came"]))
+        out.print(
+            terminal.table(
+                ["field", "asked", "came"],
+                [list(row) for row in outcome.sides],
+                names=["asked", "came"],
+            )
+        )

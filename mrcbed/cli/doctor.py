@@ -25,7 +25,8 @@ MARKS = {
 @click.command(name="doctor")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """Check what this machine can do, and print a fix for what it lacks. Exit status 2 if something required is missing."""
+    """Check what this machine can do, and print a fix for what it lacks. Exit status 2 if something
+    required is missing."""
     checks = examine()
     if as_json:
         print(json.dumps({"ok": well(checks), "checks": [*map(asdict, checks)]}, indent=2))
@@ -54,4 +55,10 @@ def show(checks: list[Check], console: Console) -> None:
     if lacking:
         console.print(Text(f"Not ready: {', '.join(lacking)} missing.", "bold red"))
     else:
-        console.print(Text("Everything required is here" + (f"; {unknown} things could not be checked." if unknown else "."), "bold green"))
+        console.print(
+            Text(
+                "Everything required is here"
+                + (f"; {unknown} things could not be checked." if unknown else "."),
+                "bold green",
+            )
+        )

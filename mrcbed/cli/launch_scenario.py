@@ -40,38 +40,62 @@ class Planned(Session):
 def session_or_scenario(
     name: str, dilation: str, transport: str, world: str, faults: tuple[str, ...], seed: int
 ) -> tuple[Session, str]:  # fmt: skip
-    """With --scenario, what is not on the command line is the scenario's. Raises :class:`UserError`, :class:`topologies.FabricError`."""
+    """With --scenario, what is not on the command line is the scenario's. Raises
+    :class:`UserError`, :class:`topologies.FabricError`."""
     context = click.get_current_context()
     file: str | None = context.params["scenario"]
     if file is None:
         return session_of(name, dilation, transport, world, faults, seed)
-    given = {key for key in ("fabric", "transport", "seed") if context.get_parameter_source(key) is not ParameterSource.DEFAULT}
+    given = {
+        key
+        for key in ("fabric", "transport", "seed")
+        if context.get_parameter_source(key) is not ParameterSource.DEFAULT
+    }
     scenario = load_scenario(
-        file, fabric=name if "fabric" in given else None, transports=[transport] if "transport" in given else [],
+        file,
+        fabric=name if "fabric" in given else None,
+        transports=[transport] if "transport" in given else [],
         seeds=[seed] if "seed" in given else [],
-    )  # fmt: skip
+    )
     scenario = replace(scenario, transports=scenario.transports[:1])
     slower = parse_dilation(dilation, scenario.dilation) or scenario.dilation
     _check(scenario, world, slower)
     used = scenario.transports[0]
     broken, first, count = lasting_faults(faults), scenario.seeds[0], len(scenario.faults)
     counted = f"{count} fault{'s' * (count != 1)}"
-    line = f"mrcbed: of {scenario.file}: fabric {used.fabric.name}, transport {used.name}, seed {first}, {counted}\n"
-    return Planned(used.fabric, world, used.kind, broken, first, slower, used.options, scenario), line
+    line = (
+        f"mrcbed: of {scenario.file}: fabric {used.fabric.name}, transport {used.name}, seed "
+        f"{first}, {counted}\n"
+    )
+    return Planned(
+        used.fabric, world, used.kind, broken, first, slower, used.options, scenario
+    ), line
 
 
 def _check(scenario: Scenario, world: str, dilation: float) -> None:
     """Raises :class:`UserError`, :class:`topologies.FabricError` for what a launch cannot have."""
     if scenario.swept:
-        raise UserError(f"{scenario.file}: a launch has one setting, and [sweep] makes {len(scenario.swept)}: drop [sweep]")
+        raise UserError(
+            f"{scenario.file}: a launch has one setting, and [sweep] makes "
+            f"{len(scenario.swept)}: drop [sweep]"
+        )
     for fault in scenario.faults:
         kind, where = KINDS[fault.kind], f"{scenario.file}: fault {fault.name!r}"
         if fault.step is not None:
-            raise UserError(f'{where}: step = {fault.step}: a program has no steps: say at = "...", how long after the ranks started')
+            raise UserError(
+                f'{where}: step = {fault.step}: a program has no steps: say at = "...", how long '
+                "after the ranks started"
+            )
         if fault.on == USED_BY_QP:
-            raise UserError(f"{where}: on = {USED_BY_QP!r}: a program makes its queue pairs by itself: name a {kind.on}")
+            raise UserError(
+                f"{where}: on = {USED_BY_QP!r}: a program makes its queue pairs by itself: name "
+                f"a {kind.on}"
+            )
         if world == SIMULATED and (problem := kind.not_simulated(fault.on)):
-            raise UserError(f"{where} {problem}, which the {SIMULATED} world does not have: drop --world {SIMULATED}")
+            raise UserError(
+                f"{where} {problem}, which the {SIMULATED} world does not have: drop --world "
+                f"{SIMULATED}"
+            )
     used = scenario.transports[0]
     if absent := Timeline(used.fabric, scenario.faults, scenario.seeds[0]).absent:
         raise UserError(f"{scenario.file}: fault {absent[0]}")
@@ -85,10 +109,13 @@ def _check(scenario: Scenario, world: str, dilation: float) -> None:
 
 @contextmanager
 def breaking(cluster: World, session: Planned, logs: Path | None) -> Iterator[Breaking]:
-    """Break a living cluster as the scenario says. Faults that begin before all are there, others come when the caller acts; all are taken
-    back at the end. ``logs``: folder of the journal, or None."""
+    """Break a living cluster as the scenario says. Faults that begin before all are there, others
+    come when the caller acts; all are taken back at the end. ``logs``: folder of the journal, or
+    None."""
     assert session.scenario is not None
-    with open(logs / JOURNAL if logs is not None else "/dev/null", "w", encoding="utf-8", buffering=1) as file:
+    with open(
+        logs / JOURNAL if logs is not None else "/dev/null", "w", encoding="utf-8", buffering=1
+    ) as file:
         begun = cluster.clock.now()
 
         def journal(t: int, kind: str, **fields: Any) -> None:
@@ -96,9 +123,14 @@ def breaking(cluster: World, session: Planned, logs: Path | None) -> Iterator[Br
             begun = t if kind == "start" else begun
             print(json.dumps({"t": t, "kind": kind, **fields}), file=file)
             if kind == "fault" and fields["phase"] in ("begin", "heal"):
-                say(f"after {terminal.duration(max(0, t - begun) / NS)} of network time: {fields['name']}, {fields['phase']}")
+                say(
+                    f"after {terminal.duration(max(0, t - begun) / NS)} of network time: "
+                    f"{fields['name']}, {fields['phase']}"
+                )
 
-        faults = Breaking(cluster, Timeline(session.fabric, session.scenario.faults, session.seed), journal)
+        faults = Breaking(
+            cluster, Timeline(session.fabric, session.scenario.faults, session.seed), journal
+        )
         try:
             faults.begin_before()
             yield faults

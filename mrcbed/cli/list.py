@@ -17,13 +17,22 @@ def scenarios() -> dict[str, str]:
     from scenarios.schema.scenario import HERE, named_scenarios
     from topologies.toml_files import read_toml
 
-    return {name: " ".join(str(read_toml(HERE / f"{name}.toml")[1].get("description", "")).split()) for name in named_scenarios()}
+    return {
+        name: " ".join(str(read_toml(HERE / f"{name}.toml")[1].get("description", "")).split())
+        for name in named_scenarios()
+    }
 
 
 def fabrics() -> dict[str, str]:
     from topologies.fabrics import HERE, named_fabrics
 
-    return {name: (HERE / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for name in named_fabrics()}
+    return {
+        name: (HERE / f"{name}.toml")
+        .read_text(encoding="utf-8")
+        .partition("\n")[0]
+        .removeprefix("# ")
+        for name in named_fabrics()
+    }
 
 
 def faults() -> dict[str, str]:
@@ -52,8 +61,12 @@ def transports() -> dict[str, str]:
 
 
 WHAT: dict[str, Callable[[], dict[str, str]]] = {
-    "scenarios": scenarios, "fabrics": fabrics, "faults": faults, "collectives": collectives, "transports": transports,
-}  # fmt: skip
+    "scenarios": scenarios,
+    "fabrics": fabrics,
+    "faults": faults,
+    "collectives": collectives,
+    "transports": transports,
+}
 
 
 @click.command(name="list")
@@ -65,8 +78,12 @@ def command(what: str | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(lists[what] if what else lists, indent=2, ensure_ascii=False))
     elif what:
-        terminal.console(140).print(terminal.table(["name", "is"], list(lists[what].items()), words=("is",)))
+        terminal.console(140).print(
+            terminal.table(["name", "is"], list(lists[what].items()), words=("is",))
+        )
     else:
         rows = [(f"{name} ({len(found)})", ", ".join(found)) for name, found in lists.items()]
         terminal.console(140).print(terminal.table(["list", "names"], rows, words=("names",)))
-        print("A line about each: mrcbed list scenarios. A key of a scenario: mrcbed explain fault.")
+        print(
+            "A line about each: mrcbed list scenarios. A key of a scenario: mrcbed explain fault."
+        )

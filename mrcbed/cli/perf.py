@@ -24,17 +24,23 @@ from testbed.session import Session
 def command(operation: str, session: Session, twin: str, as_json: bool, **given: Any) -> None:
     """Measure OPERATION on FABRIC (a file or a name; demo). See docs/how/jobs.md.
 
-    Exit status 0, 1 if an element was wrong or a rank was lost, or 130 after Ctrl-C; the rows before are there.
+    Exit status 0, 1 if an element was wrong or a rank was lost, or 130 after Ctrl-C; the rows
+    before are there.
     """
     request = request_of(operation, given, session.seed)
     check_request(request, session.fabric)
 
     def work() -> int:
         try:
-            with session.up(bar=ProgressBar()) as cluster, Doubts(cluster, session.stalled) as doubts:
+            with (
+                session.up(bar=ProgressBar()) as cluster,
+                Doubts(cluster, session.stalled) as doubts,
+            ):
                 sys.stderr.write(twin)
                 out = (lambda text: None) if as_json else (lambda text: print(text, flush=True))
-                figures: dict[str, object] = perf(cluster, request, session.transport, out, say, doubts.look)
+                figures: dict[str, object] = perf(
+                    cluster, request, session.transport, out, say, doubts.look
+                )
                 reasons = figures["doubtful"] = doubts.reasons()
             for reason in reasons:
                 say(f"doubtful: {reason}")

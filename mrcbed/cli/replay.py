@@ -32,24 +32,85 @@ LONG_S = 10.0  # A simulated replay estimated so long says it [ours].
 @argument("trace", type=click.Path(path_type=Path))
 @session_options(argument("fabric", default="demo"), seed=1)
 @option(
-    "-n", "--ranks", type=click.IntRange(2, 1024), metavar="N", help="Ranks of AICB's text, or of one Chakra file for all. Default: all."
+    "-n",
+    "--ranks",
+    type=click.IntRange(2, 1024),
+    metavar="N",
+    help="Ranks of AICB's text, or of one Chakra file for all. Default: all.",
 )
-@option("--sigma", type=click.FloatRange(1), default=1.0, show_default=True, metavar="N", help="Divide all bytes and computing by N.")
-@option("--passes", type=click.IntRange(1, 10_000), default=3, show_default=True, metavar="N", help="Measured passes through it.")
-@option("--warmup", type=click.IntRange(0, 100), default=1, show_default=True, metavar="N", help="Passes before.")
-@option("--groups", type=click.Path(path_type=Path), metavar="FILE", help="Groups of a Chakra trace, by pg_name (JSON).")
+@option(
+    "--sigma",
+    type=click.FloatRange(1),
+    default=1.0,
+    show_default=True,
+    metavar="N",
+    help="Divide all bytes and computing by N.",
+)
+@option(
+    "--passes",
+    type=click.IntRange(1, 10_000),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Measured passes through it.",
+)
+@option(
+    "--warmup",
+    type=click.IntRange(0, 100),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Passes before.",
+)
+@option(
+    "--groups",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Groups of a Chakra trace, by pg_name (JSON).",
+)
 @option("--check", is_flag=True, help="Only read, check and estimate.")
-@option("--within", default="12min", show_default=True, metavar="T", help="Refuse to start what takes longer by the estimate.")
-@option("--qps", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Queue pairs between two ranks of a group.")
-@option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep figures and the agents' logs there.")
+@option(
+    "--within",
+    default="12min",
+    show_default=True,
+    metavar="T",
+    help="Refuse to start what takes longer by the estimate.",
+)
+@option(
+    "--qps",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Queue pairs between two ranks of a group.",
+)
+@option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep figures and the agents' logs there.",
+)
 @option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
-    trace: Path, session: Session, twin: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool,
-    within: str, qps: int, out: Path | None, as_json: bool,
-) -> None:  # fmt: skip
-    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings, also JSON or gzip) on FABRIC. See docs/how/traces.md.
+    trace: Path,
+    session: Session,
+    twin: str,
+    ranks: int | None,
+    sigma: float,
+    passes: int,
+    warmup: int,
+    groups: Path | None,
+    check: bool,
+    within: str,
+    qps: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings, also JSON or gzip) on
+    FABRIC. See docs/how/traces.md.
 
-    Exit status 0, 1 if a rank was lost or an element arrived wrong, or 130 after Ctrl-C; the passes before count.
+    Exit status 0, 1 if a rank was lost or an element arrived wrong, or 130 after Ctrl-C; the passes
+    before count.
     """
     from scenarios.jobs.replay import Stopped, figures, play, read_trace, write_plan
     from scenarios.run.watch import Doubts
@@ -62,7 +123,12 @@ def command(
         raise UserError(f"--within {within}: {error}") from None
     times = count * session.dilation
     plan, rehearsal = read_trace(
-        trace, chosen, ranks, groups, sigma, math.inf if check or simulated else (most_s - BRING_UP_S) * 1e9 / times
+        trace,
+        chosen,
+        ranks,
+        groups,
+        sigma,
+        math.inf if check or simulated else (most_s - BRING_UP_S) * 1e9 / times,
     )
     seconds = BRING_UP_S + rehearsal.ns / 1e9 * times
     if simulated:
@@ -72,10 +138,17 @@ def command(
             raise UserError(f"{trace.name}: {took}: give a --sigma, or fewer --passes")
         seconds = count * job_seconds(plan, chosen) + virtual_s * VIRTUAL_S
     lines = [
-        f"{trace.name}: {len(plan.ranks)} ranks, {sum(map(len, plan.ranks)):,} nodes, {len(plan.groups)} groups, "
-        f"{plan.bytes:,} bytes, {sum(plan.compute_ns) / len(plan.ranks) / 1e3:,.0f} us of computing on each rank",
-        f"estimate: {rehearsal.ns / 1e3:,.0f} us a pass, of which a GPU waits {sum(rehearsal.lost_ns) / len(plan.ranks) / 1e3:,.0f} us",
-        *(f"not replayed: {what}{f', {often} times' if often > 1 else ''}" for what, often in plan.skipped.items()),
+        f"{trace.name}: {len(plan.ranks)} ranks, {sum(map(len, plan.ranks)):,} nodes, "
+        f"{len(plan.groups)} groups, {plan.bytes:,} bytes, "
+        f"{sum(plan.compute_ns) / len(plan.ranks) / 1e3:,.0f} us of computing on each rank",
+        (
+            f"estimate: {rehearsal.ns / 1e3:,.0f} us a pass, of which a GPU waits "
+            f"{sum(rehearsal.lost_ns) / len(plan.ranks) / 1e3:,.0f} us"
+        ),
+        *(
+            f"not replayed: {what}{f', {often} times' if often > 1 else ''}"
+            for what, often in plan.skipped.items()
+        ),
     ]
     if not simulated:
         lines.append(f"at dilation {session.dilation:,.0f}: about {format_duration(seconds)}")
@@ -86,7 +159,11 @@ def command(
         print("\n".join(lines), flush=True)
     if check:
         if as_json:
-            print(json.dumps({**figures(plan, rehearsal, {}, 0), "estimate_seconds": seconds}, indent=2))
+            print(
+                json.dumps(
+                    {**figures(plan, rehearsal, {}, 0), "estimate_seconds": seconds}, indent=2
+                )
+            )
         return
     if out is not None and out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: it is not empty: name another directory")
@@ -118,26 +195,40 @@ def command(
                     network = usual(cluster, session.transport)
                     look = (lambda: None) if network is None else network.look
                     with Doubts(cluster, session.stalled) as doubts:
-                        told, failed, printed = play(cluster, plan, file, caller_uid(), qps, on_pass, look)
+                        told, failed, printed = play(
+                            cluster, plan, file, caller_uid(), qps, on_pass, look
+                        )
                         doubts.look()
                         doubtful = doubts.reasons()
             except Stopped as end:
                 told, stopped = end.told, True
         summary = {
-            "trace": str(trace), "fabric": chosen.name, "transport": session.transport, "world": session.world,
-            "dilation": session.dilation, "sigma": sigma, "seed": session.seed, "faults": faults,
-            **figures(plan, rehearsal, told, warmup), "failed": {str(rank): reason for rank, reason in failed.items()},
+            "trace": str(trace),
+            "fabric": chosen.name,
+            "transport": session.transport,
+            "world": session.world,
+            "dilation": session.dilation,
+            "sigma": sigma,
+            "seed": session.seed,
+            "faults": faults,
+            **figures(plan, rehearsal, told, warmup),
+            "failed": {str(rank): reason for rank, reason in failed.items()},
             "doubtful": doubtful,
-        }  # fmt: skip
+        }
         if out is not None:
-            (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+            (out / "summary.json").write_text(
+                json.dumps(summary, indent=2) + "\n", encoding="utf-8"
+            )
         if as_json:
             print(json.dumps(summary, indent=2))
         elif summary["passes"]:
             terminal.console(120).print(_table(summary))
         for rank, reason in failed.items():
             say(f"rank {rank}: {reason}")
-        for line in (*(printed[-3:] if failed else ()), *(f"doubtful: {reason}" for reason in doubtful)):
+        for line in (
+            *(printed[-3:] if failed else ()),
+            *(f"doubtful: {reason}" for reason in doubtful),
+        ):
             say(line)
         if summary["wrong"]:
             say(f"{summary['wrong']} elements arrived wrong")
@@ -153,7 +244,11 @@ def _table(summary: dict[str, object]) -> object:
     data = {key: float(value) for key, value in summary.items() if isinstance(value, (int, float))}
     heads = ("transport", "median pass", "slowest", "estimate", "GPU time lost", "wrong")
     row: list[terminal.Cell] = [
-        str(summary["transport"]), f"{data['median_pass_us']:,.0f} us", f"{data['slowest_pass_us']:,.0f} us",
-        f"{data['estimate_us']:,.0f} us", f"{100 * data['gpu_lost_us'] / (data['gpu_us'] or 1):.0f} %", f"{data['wrong']:.0f}",
-    ]  # fmt: skip
+        str(summary["transport"]),
+        f"{data['median_pass_us']:,.0f} us",
+        f"{data['slowest_pass_us']:,.0f} us",
+        f"{data['estimate_us']:,.0f} us",
+        f"{100 * data['gpu_lost_us'] / (data['gpu_us'] or 1):.0f} %",
+        f"{data['wrong']:.0f}",
+    ]
     return terminal.table(heads, [row], words=("transport",))

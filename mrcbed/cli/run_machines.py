@@ -1,4 +1,5 @@
-"""``mrcbed run --on HOST,HOST``: a scenario on a fabric that several machines carry. Only they need root."""
+"""``mrcbed run --on HOST,HOST``: a scenario on a fabric that several machines carry. Only they need
+root."""
 
 from __future__ import annotations
 
@@ -12,9 +13,19 @@ from testbed.results.manifest import Stretched
 from topologies import FabricError
 
 
-def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: bool, dilation: float | None, **shown: bool) -> int:
-    """Return the exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together. ``shown``:
-    ``figures``, ``as_json`` and ``everything``. Raises :class:`UserError`."""
+def run(
+    scenario: Scenario,
+    out: str | None,
+    on: str,
+    reach: str,
+    *,
+    resume: bool,
+    dilation: float | None,
+    **shown: bool,
+) -> int:
+    """Return the exit status. ``dilation`` None: the fabric's own, since nobody has measured what
+    these machines carry together. ``shown``: ``figures``, ``as_json`` and ``everything``. Raises
+    :class:`UserError`."""
     from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.machines import check_on_machines, run_on_machines
     from scenarios.run.resume import holds_run
@@ -33,7 +44,8 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     except FabricError as error:
         raise UserError(str(error)) from None
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # machines that hear nothing would end
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+    # what was run is written, as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProgressBar() as progress:
         summary = run_on_machines(
             at_dilation(scenario, chosen.value), directory, machines, progress=progress,

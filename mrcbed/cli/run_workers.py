@@ -16,11 +16,23 @@ from topologies import FabricError
 
 
 def run(
-    scenario: Scenario, out: str | None, address: str, world: str, *, resume: bool, dilation: float | None, mixed: bool, **shown: bool
-) -> int:  # fmt: skip
-    """As :func:`mrcbed.cli.run_machines.run`; ``dilation`` None: the fabric's own, for all machines."""
+    scenario: Scenario,
+    out: str | None,
+    address: str,
+    world: str,
+    *,
+    resume: bool,
+    dilation: float | None,
+    mixed: bool,
+    **shown: bool,
+) -> int:
+    """As :func:`mrcbed.cli.run_machines.run`; ``dilation`` None: the fabric's own, for all
+    machines."""
     if importlib.util.find_spec("distributed") is None:
-        raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements/sweep.txt (wheel: pip install 'mrcbed[sweep]')")
+        raise UserError(
+            f"--on {address} needs Dask: .venv/bin/pip install -r requirements/sweep.txt (wheel: "
+            "pip install 'mrcbed[sweep]')"
+        )
     from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import Runner, RunOptions, results_directory
@@ -31,22 +43,33 @@ def run(
     def no_world(fabric: Any) -> Any:
         raise AssertionError("no world is built here")
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+    # what was run is written, as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with connected(address) as client, ProgressBar() as progress:
         directory = results_directory(scenario.name, out, resume)
         stretched = None
         if world == EMULATED:
             try:
                 chosen = given(scenario, dilation or scenario.dilation)
-                if resume and holds_run(directory) and (former := read_manifest(directory).dilation):
+                if (
+                    resume
+                    and holds_run(directory)
+                    and (former := read_manifest(directory).dilation)
+                ):
                     chosen = recorded(former, dilation)
                 check_emulable(scenario, chosen.value)
             except FabricError as error:
                 raise UserError(str(error)) from None
             scenario, stretched = at_dilation(scenario, chosen.value), Stretched(dilation=chosen)
         options = RunOptions(
-            progress, ["mrcbed", *sys.argv[1:]], SIMULATED if world == SIMULATED else "ebpf", resume=resume, world=world,
-            carrier=OnWorkers(client, world, mixed, tell), figures=shown["figures"], stretched=stretched,
-        )  # fmt: skip
+            progress,
+            ["mrcbed", *sys.argv[1:]],
+            SIMULATED if world == SIMULATED else "ebpf",
+            resume=resume,
+            world=world,
+            carrier=OnWorkers(client, world, mixed, tell),
+            figures=shown["figures"],
+            stretched=stretched,
+        )
         summary = Runner(scenario, directory, no_world, options).run()
     return conclude(scenario, summary, directory, shown["as_json"], shown["everything"])

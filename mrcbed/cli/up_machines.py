@@ -33,10 +33,12 @@ def run(fabric: Fabric, dilation: float, transport: str, seed: int, on: str, rea
             )
             cable = next(link.name for link in fabric.links if link.kind == "fabric")
             console.print(
-                f"{fabric.name} is up in {world.booted_ns / 1e9:.2f} s on {len(world.channels)} machines: {hosts}; one clock to "
-                f"{world.wall_unsure_ns / 1e3:.0f} µs. Try: pingall, trace h0 h{fabric.host_count - 1} 0:0, allreduce, break {cable}, help",
-                markup=False, highlight=False,
-            )  # fmt: skip
+                f"{fabric.name} is up in {world.booted_ns / 1e9:.2f} s on {len(world.channels)} "
+                f"machines: {hosts}; one clock to {world.wall_unsure_ns / 1e3:.0f} µs. Try: "
+                f"pingall, trace h0 h{fabric.host_count - 1} 0:0, allreduce, break {cable}, help",
+                markup=False,
+                highlight=False,
+            )
             prompt = MachinesPrompt(world, console, transport)
             world.check()
         finally:

@@ -1,4 +1,5 @@
-"""``mrcbed up --world simulated --view``: an all-reduce without end, at the pace of an emulated one."""
+"""``mrcbed up --world simulated --view``: an all-reduce without end, at the pace of an emulated
+one."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ COLLECTIVE = "ring-allreduce"
 
 
 def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
-    """Return the exit status after Ctrl-C or SIGTERM. ``page``: its port, and whether it may command. ``out``: where to keep what it
-    showed."""
+    """Return the exit status after Ctrl-C or SIGTERM. ``page``: its port, and whether it may
+    command. ``out``: where to keep what it showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     fabric, transport, seed = session.fabric, session.transport, session.seed
     hosts = list(range(fabric.host_count))
@@ -30,7 +31,11 @@ def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
         try:
             view = ViewOfUp(cluster, transport, seed, folder, *page)
             print(f"view: {view.url}", flush=True)
-            print(f"{fabric.name} in virtual time, {len(hosts)} hosts, all-reduces of 1 MiB. Ctrl-C ends it.", flush=True)
+            print(
+                f"{fabric.name} in virtual time, {len(hosts)} hosts, all-reduces of 1 MiB. "
+                "Ctrl-C ends it.",
+                flush=True,
+            )
             connect(cluster.agents, hosts, COLLECTIVE)
             pace = WallClock(session.dilation)
             late = -cluster.network.time
@@ -40,7 +45,15 @@ def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
                 if left == 0:
                     left = len(hosts)
                     for agent in cluster.agents:
-                        agent.call("start", collective=COLLECTIVE, message_bytes=BYTES, dtype="float32", steps=STEPS, warmup=0, seed=seed)
+                        agent.call(
+                            "start",
+                            collective=COLLECTIVE,
+                            message_bytes=BYTES,
+                            dtype="float32",
+                            steps=STEPS,
+                            warmup=0,
+                            seed=seed,
+                        )
                 cluster.network.run(cluster.network.time + pace.span(SLICE_NS))
                 if network is not None:
                     network.look()

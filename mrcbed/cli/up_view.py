@@ -17,9 +17,11 @@ from testbed.world import World
 
 
 @contextmanager
-def record_folder(out: str | None, transport: str, directory: str | None = None) -> Iterator[tuple[Path, Path]]:
-    """Yield (results directory, where the agents log). With ``out`` it is kept, with a replay; else it is temporary in ``directory``.
-    Raises :class:`testbed.errors.UserError`."""
+def record_folder(
+    out: str | None, transport: str, directory: str | None = None
+) -> Iterator[tuple[Path, Path]]:
+    """Yield (results directory, where the agents log). With ``out`` it is kept, with a replay; else
+    it is temporary in ``directory``. Raises :class:`testbed.errors.UserError`."""
     if out is not None:
         root = results_directory("up", out, False)
         logs = root / "raw" / transport
@@ -41,11 +43,27 @@ def record_folder(out: str | None, transport: str, directory: str | None = None)
 
 
 class ViewOfUp:
-    """``folder``: of :func:`record_folder`. ``url``: of the page. Raises :class:`testbed.errors.UserError`."""
+    """``folder``: of :func:`record_folder`. ``url``: of the page. Raises
+    :class:`testbed.errors.UserError`."""
 
-    def __init__(self, world: World, transport: str, seed: int, folder: tuple[Path, Path], port: int, control: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        transport: str,
+        seed: int,
+        folder: tuple[Path, Path],
+        port: int,
+        control: bool,
+    ) -> None:
         root, logs = folder
-        self.view = LiveView(world.fabric.name, root, {transport: look(transport)}, sandbox.unprivileged_uid(), port, control)
+        self.view = LiveView(
+            world.fabric.name,
+            root,
+            {transport: look(transport)},
+            sandbox.unprivileged_uid(),
+            port,
+            control,
+        )
         self.url = self.view.url
         self.living = Living(world, transport, seed, logs, self.view.commands)
         self.ticking: Ticking | None = None

@@ -11,7 +11,15 @@ import click
 from rich.text import Text
 
 from mrcbed.cli.common import needs_root
-from mrcbed.cli.sets import conclude_apart, run_one, set_directory, set_options, show_list, show_set, tell
+from mrcbed.cli.sets import (
+    conclude_apart,
+    run_one,
+    set_directory,
+    set_options,
+    show_list,
+    show_set,
+    tell,
+)
 from scenarios.sets.series import Form
 from testbed.errors import UserError
 from testbed.machine.caller import written
@@ -21,15 +29,29 @@ from testbed.world import EMULATED, WORLDS
 
 @click.command(name="validate")
 @argument("names", nargs=-1, metavar="[NAME]...")
-@option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Run only this world; simulated needs no root.")
+@option(
+    "--worlds",
+    default=",".join(WORLDS),
+    show_default=True,
+    metavar="W",
+    help="Run only this world; simulated needs no root.",
+)
 @set_options("cases", "Use one seed and shorter runs.", "1-3", "validation.json")
 def command(
-    names: tuple[str, ...], form: Form, worlds: str, as_list: bool, out: str | None, resume: bool, report: str | None, as_json: bool
-) -> None:  # fmt: skip
-    """Run small scenarios (all, or NAME like ring, idle, incast) in both worlds and compare theory, simulation and emulation; some are
-    emulated at twice the dilation, too.
+    names: tuple[str, ...],
+    form: Form,
+    worlds: str,
+    as_list: bool,
+    out: str | None,
+    resume: bool,
+    report: str | None,
+    as_json: bool,
+) -> None:
+    """Run small scenarios (all, or NAME like ring, idle, incast) in both worlds and compare theory,
+    simulation and emulation; some are emulated at twice the dilation, too.
 
-    Exit status: 0 all figures agree or differ for a known cause; 1 one differs without, or a run failed; 2 bad input; 130 stopped.
+    Exit status: 0 all figures agree or differ for a known cause; 1 one differs without, or a run
+    failed; 2 bad input; 130 stopped.
     """
     from scenarios.sets.validation import concluding
     from scenarios.sets.validation.cases import chosen, parse_worlds
@@ -47,7 +69,8 @@ def command(
     directory = set_directory("validate", out, resume)
     concluding.open_directory(directory, form, resume)
     if not emulated:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+        # what was run is written, as after Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def run_case(part: Any, scenario: Any, destination: Path, resuming: bool) -> int:
         return run_one(scenario, destination, resuming, part.world, apart=emulated)
@@ -55,7 +78,9 @@ def command(
     def conclude(case: Any, destination: Path) -> None:
         concluding.conclude(case, destination, form)
 
-    status = concluding.run_series(cases, directory, form, run_case, conclude_apart(conclude) if emulated else conclude, tell)
+    status = concluding.run_series(
+        cases, directory, form, run_case, conclude_apart(conclude) if emulated else conclude, tell
+    )
     sys.exit(status or _show(directory, [case.id for case in cases], as_json))
 
 
@@ -63,10 +88,16 @@ def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
     from scenarios.sets.validation import concluding
 
     form = concluding.read_form(directory)
-    finished = [case for case in cases if any((directory / case.id / world / "summary.json").is_file() for world in WORLDS)]
+    finished = [
+        case
+        for case in cases
+        if any((directory / case.id / world / "summary.json").is_file() for world in WORLDS)
+    ]
     if not finished:
         names = ", ".join(case.id for case in cases)
-        raise UserError(f"{directory} holds no results of {names}: run them with --out {directory} --resume")
+        raise UserError(
+            f"{directory} holds no results of {names}: run them with --out {directory} --resume"
+        )
     for case in finished:
         concluding.conclude(case, directory, form)
     return _show(directory, [case.id for case in finished], as_json)
@@ -77,5 +108,12 @@ def _show(directory: Path, ids: list[str], as_json: bool) -> int:
     from scenarios.sets.validation.concluding import concluded, exit_status
 
     results = concluded(directory)
-    show_set(page, directory, results, 170, as_json, [Text(line, style="yellow") for line in page.notes(results)])
+    show_set(
+        page,
+        directory,
+        results,
+        170,
+        as_json,
+        [Text(line, style="yellow") for line in page.notes(results)],
+    )
     return exit_status(results, ids)

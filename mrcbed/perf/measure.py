@@ -19,7 +19,8 @@ PATIENCE_S = 60  # of a machine's step, after which the collective is given up [
 
 
 class Failed(UserError):
-    """``lost``: because of what the text says; else its time was over. ``figures``: what ``perf`` measured before."""
+    """``lost``: because of what the text says; else its time was over. ``figures``: what ``perf``
+    measured before."""
 
     status = 1
 
@@ -50,9 +51,11 @@ def measure(
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
-    """Start what is connected (``start``: arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
+    """Start what is connected (``start``: arguments of the agents' request) on ``hosts``, in rank
+    order, and wait for its end.
 
-    ``network``: what re-routes meanwhile. ``on_step`` is called for each step of each rank, ``say`` with lines for people. Raises
+    ``network``: what re-routes meanwhile. ``on_step`` is called for each step of each rank, ``say``
+    with lines for people. Raises
     :class:`Failed`.
     """
     agents = [world.agents[host] for host in hosts]
@@ -72,7 +75,10 @@ def measure(
         elif note["event"] == "cut-off":
             cut_off.hear(note)
         elif note["event"] == "failed":
-            failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
+            failure = (
+                f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: "
+                f"{note['reason']}"
+            )
 
     def check() -> int | None:
         nonlocal shown
@@ -85,7 +91,9 @@ def measure(
     try:
         for agent in agents:
             agent.call("start", **start)
-        ended = wait_for_all(agents, on_note, check, world.clock.patience(steps * patient(PATIENCE_S)), world.clock)
+        ended = wait_for_all(
+            agents, on_note, check, world.clock.patience(steps * patient(PATIENCE_S)), world.clock
+        )
     except KeyboardInterrupt:
         failure, kind = "stopped", Stopped
     except AgentError as error:  # the others have begun
@@ -122,17 +130,38 @@ def collective_times(
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
     connect([world.agents[host] for host in hosts], list(hosts), work.kind, work.qps, work.slices)
-    start = {"collective": work.kind, "message_bytes": work.size, "dtype": work.dtype, "steps": work.steps, "warmup": work.warmup}
-    measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, network, on_step, say)
+    start = {
+        "collective": work.kind,
+        "message_bytes": work.size,
+        "dtype": work.dtype,
+        "steps": work.steps,
+        "warmup": work.warmup,
+    }
+    measured = measure(
+        world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, network, on_step, say
+    )
     measured.spans = {step: spans for step, spans in measured.spans.items() if step >= work.warmup}
     return measured
 
 
 def flow_times(
-    world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, network: Reconvergence | None, qps: int = 1
-) -> Measured:  # fmt: skip
+    world: World,
+    hosts: Sequence[int],
+    size: int,
+    messages: int,
+    outstanding: int,
+    seed: int,
+    network: Reconvergence | None,
+    qps: int = 1,
+) -> Measured:
     """Send from the first host to the second, ``outstanding`` WRITEs at once."""
     flows: list[FlowTable] = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
     connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
-    start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}
+    start = {
+        "collective": FLOWS,
+        "message_bytes": size,
+        "flows": flows,
+        "outstanding": outstanding,
+        "seed": seed,
+    }
     return measure(world, hosts, start, messages, network)

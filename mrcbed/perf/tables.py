@@ -1,7 +1,7 @@
 """Writes the tables of nccl-tests and perftest.
 
-Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Times and
-rates are the network's.
+Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest
+src/perftest_parameters.h. Times and rates are the network's.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ RULE = "-" * 87
 MIB = 1 << 20
 
 
-# --- nccl-tests ----------------------------------------------------------------------------------------------------
+# --- nccl-tests -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Block:
-    """Half of a row: time in us, rates in GB/s (10^9 bytes), wrong elements (None: not compared)."""
+    """Half of a row: time in us, rates in GB/s (10^9 bytes), wrong elements (None: not
+    compared)."""
 
     time_us: float
     algbw: float
@@ -47,17 +48,30 @@ def block(size: int, time_us: float, factor: float, wrong: int | None) -> Block:
     return Block(time_us, rate, rate * factor, wrong)
 
 
-def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, object], transport: str, world: str) -> list[str]:
+def nccl_head(
+    fabric: Fabric,
+    hosts: Sequence[int],
+    name: str,
+    flags: dict[str, object],
+    transport: str,
+    world: str,
+) -> list[str]:
     lines = [
         f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world",
-        "# times and rates are the network's; buffers of a NIC are the same in place and out of place: both columns are one operation",
-        f"# nThread 1 nGpus 1 minBytes {flags['min']} maxBytes {flags['max']} step: {flags['step']} warmup iters: {flags['warmup']} "
-        f"iters: {flags['iters']} agg iters: 1 validation: {flags['check']} graph: 0",
+        (
+            "# times and rates are the network's; buffers of a NIC are the same in place and out "
+            "of place: both columns are one operation"
+        ),
+        f"# nThread 1 nGpus 1 minBytes {flags['min']} maxBytes {flags['max']} step: "
+        f"{flags['step']} warmup iters: {flags['warmup']} iters: {flags['iters']} agg iters: 1 "
+        f"validation: {flags['check']} graph: 0",
         "#",
         "# Using devices",
     ]
     lines += [
-        f"#  Rank {rank:2d} Group  0 Pid {1 + host:6d} on {f'h{host}':>10s} device  0 [0x00] {transport}" for rank, host in enumerate(hosts)
+        f"#  Rank {rank:2d} Group  0 Pid {1 + host:6d} on {f'h{host}':>10s} device  0 [0x00] "
+        f"{transport}"
+        for rank, host in enumerate(hosts)
     ]
     heads = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
@@ -66,7 +80,10 @@ def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, 
     for _ in range(2):
         first += "  {:>7s}  {:>6s}  {:>6s}  {:>6s}".format(*heads)
         second += "  {:>7s}  {:>6s}  {:>6s}  {:>6s}".format(*units)
-    places = f"# {'':>10s}  {'':>12s}  {'':>8s}  {'':>6s}  {'':>6s}           out-of-place                       in-place          "
+    places = (
+        f"# {'':>10s}  {'':>12s}  {'':>8s}  {'':>6s}  {'':>6s}           out-of-place            "
+        "           in-place          "
+    )
     return [*lines, "#", places, first, second]
 
 
@@ -87,11 +104,19 @@ def nccl_row(row: Row) -> str:
 
 def nccl_foot(rows: Sequence[Row]) -> list[str]:
     wrong = sum(half.wrong or 0 for row in rows for half in (row.out_of_place, row.in_place))
-    mean = statistics.fmean(half.busbw for row in rows for half in (row.out_of_place, row.in_place)) if rows else 0.0
-    return [f"# {'Out of bounds values':<20s} : {wrong} {'FAILED' if wrong else 'OK'}", f"# {'Avg bus bandwidth':<20s} : {mean:g} ", "#"]
+    mean = (
+        statistics.fmean(half.busbw for row in rows for half in (row.out_of_place, row.in_place))
+        if rows
+        else 0.0
+    )
+    return [
+        f"# {'Out of bounds values':<20s} : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# {'Avg bus bandwidth':<20s} : {mean:g} ",
+        "#",
+    ]
 
 
-# --- perftest ------------------------------------------------------------------------------------------------------
+# --- perftest -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -131,19 +156,34 @@ def latency(size: int, round_trips_us: Sequence[float]) -> Latency:
         return half[min(len(half) - 1, math.ceil(share * len(half)) - 1)]
 
     return Latency(
-        size, len(half), half[0], half[-1], statistics.median(half), statistics.fmean(half), statistics.pstdev(half), at(0.99), at(0.999)
+        size,
+        len(half),
+        half[0],
+        half[-1],
+        statistics.median(half),
+        statistics.fmean(half),
+        statistics.pstdev(half),
+        at(0.99),
+        at(0.999),
     )
 
 
 def perftest_head(
-    title: str, fabric: Fabric, pair: Sequence[int], qps: int, depth: int, transport: str, world: str, gbits: bool
-) -> list[str]:  # fmt: skip
+    title: str,
+    fabric: Fabric,
+    pair: Sequence[int],
+    qps: int,
+    depth: int,
+    transport: str,
+    world: str,
+    gbits: bool,
+) -> list[str]:
     """``title``: "Write BW" or "Write Latency"."""
     unit = "Gb/sec" if gbits else "MiB/sec"
     if "Latency" in title:
         heads = (
-            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
-            "99% percentile[usec]   99.9% percentile[usec] "
+            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]   "
+            " t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
         )
     else:
         heads = f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]"
@@ -164,11 +204,15 @@ def perftest_head(
 def bandwidth_row(row: Bandwidth, gbits: bool) -> str:
     unit = 1e9 / 8 if gbits else MIB
     peak, average = row.peak / unit, row.average / unit
-    return f" {row.size:<7d}    {row.iterations:<10d}       {peak:<7.2f}            {average:<7.2f}\t\t   {row.rate / 1e6:<7.6f}"
+    return (
+        f" {row.size:<7d}    {row.iterations:<10d}       {peak:<7.2f}            "
+        f"{average:<7.2f}\t\t   {row.rate / 1e6:<7.6f}"
+    )
 
 
 def latency_row(row: Latency) -> str:
     return (
-        f" {row.size:<7d} {row.iterations:<10d}     {row.t_min:<7.2f}        {row.t_max:<7.2f}      {row.typical:<7.2f}  \t       "
-        f"{row.average:<7.2f}     \t{row.stdev:<7.2f}\t\t{row.p99:<7.2f} \t\t{row.p999:<7.2f}"
+        f" {row.size:<7d} {row.iterations:<10d}     {row.t_min:<7.2f}        {row.t_max:<7.2f}   "
+        f"   {row.typical:<7.2f}  \t       {row.average:<7.2f}     "
+        f"\t{row.stdev:<7.2f}\t\t{row.p99:<7.2f} \t\t{row.p999:<7.2f}"
     )

@@ -20,7 +20,14 @@ from testbed.reconvergence import usual
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
 from topologies.units import BYTE, US
 
-DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
+DEFAULTS = {
+    "steps": "10",
+    "bytes": str(1 << 20),
+    "placement": "packed",
+    "dtype": "int32",
+    "qps": "1",
+    "slices": "4",
+}
 _NUMBERS = ("steps", "bytes", "qps", "slices")
 
 
@@ -38,18 +45,31 @@ def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[in
     for word in words:
         key, _, value = word.partition("=")
         if key not in options or not value:
-            raise UserError(f"{command}: {word!r} is not one of {' '.join(f'{k}=' for k in options)}")
+            raise UserError(
+                f"{command}: {word!r} is not one of {' '.join(f'{k}=' for k in options)}"
+            )
         options[key] = value
     try:
-        steps, size, qps, slices = (int(options[k]) if re.fullmatch("[0-9]{1,18}", options[k]) else 0 for k in _NUMBERS)
+        steps, size, qps, slices = (
+            int(options[k]) if re.fullmatch("[0-9]{1,18}", options[k]) else 0 for k in _NUMBERS
+        )
         if min(steps, size, qps, slices) < 1:
             raise ValueError
     except ValueError:
-        raise UserError(f"{command}: steps, bytes, qps and slices are whole numbers above 0") from None
+        raise UserError(
+            f"{command}: steps, bytes, qps and slices are whole numbers above 0"
+        ) from None
     return options, (steps, size, qps, slices)
 
 
-def run(cluster: Cluster, console: Console, command: str, kind: type[Collective], words: list[str], transport: str = "mrc") -> None:
+def run(
+    cluster: Cluster,
+    console: Console,
+    command: str,
+    kind: type[Collective],
+    words: list[str],
+    transport: str = "mrc",
+) -> None:
     """Raises :class:`UserError`, also on Ctrl-C."""
     options, (steps, size, qps, slices) = options_of(command, words)
     hosts = place_ranks(cluster.fabric, options["placement"])
@@ -66,21 +86,38 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
         try:
             work = Steps(kind.name, size, options["dtype"], steps, 1, int(time.time()), qps, slices)
             say = partial(console.print, markup=False, highlight=False)
-            measured = collective_times(cluster, hosts, work, usual(cluster, transport), lambda: bar.advance(task), say)
+            measured = collective_times(
+                cluster, hosts, work, usual(cluster, transport), lambda: bar.advance(task), say
+            )
         except Failed as error:
             if error.lost:
                 raise UserError(str(error)) from None
-            raise UserError(f"{command}: {error}" + ("" if ":" in str(error) else ": `evs HOST` and `broken` may say why")) from None
+            raise UserError(
+                f"{command}: {error}"
+                + ("" if ":" in str(error) else ": `evs HOST` and `broken` may say why")
+            ) from None
     times = sorted(max(spans.values()) for spans in measured.spans.values())
     middle, slowest = times[len(times) // 2], times[-1]
     rate = size * BYTE / middle
-    summary = f"{steps} steps of {size} B over {n} ranks: median {middle / US:.2f} µs, slowest {slowest / US:.2f} µs, "
+    summary = (
+        f"{steps} steps of {size} B over {n} ranks: median {middle / US:.2f} µs, slowest "
+        f"{slowest / US:.2f} µs, "
+    )
     if kind.name in COLLECTIVES:
         bus = rate * bus_factor(kind.name, n)
-        ideal = bus_bandwidth(cluster.fabric, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
-        summary += f"bus bandwidth {bus / 8e9:.2f} GB/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
+        ideal = bus_bandwidth(
+            cluster.fabric,
+            kind.name,
+            hosts,
+            [k for k, up in cluster.link_states().items() if not up],
+        )
+        summary += (
+            f"bus bandwidth {bus / 8e9:.2f} GB/s ({100 * bus / ideal if ideal else 0:.1f} % of "
+            "what the links that are up allow), "
+        )
     else:
-        summary += f"{rate / 8e9:.2f} GB/s, "  # a user's own collective: theory has no figure for it
+        # a user's own collective: theory has no figure for it
+        summary += f"{rate / 8e9:.2f} GB/s, "
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
     console.print(f"{summary}{f'{measured.wrong} wrong elements' if measured.wrong else right}")
     if measured.wrong:

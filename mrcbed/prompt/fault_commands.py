@@ -16,7 +16,10 @@ from testbed.faults.kinds import FOR, KEYS, KINDS, read_words, resolve
 from topologies.clos import Fabric
 from topologies.units import NS
 
-USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
+USAGE = (
+    "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault "
+    "alone lists the kinds"
+)
 TIMED = ("break", "mend", "fault", "heal")  # can be carried out at a time (mrcbed launch --at)
 
 
@@ -75,7 +78,10 @@ class FaultCommands:
         for word in words:
             if ":" not in word and word not in self.fabric.switches:
                 near = difflib.get_close_matches(word, self.fabric.switches, n=3, cutoff=0.0)
-                raise UserError(f"fabric {self.fabric.name!r} has no switch {word!r}; near it: {', '.join(near)}")
+                raise UserError(
+                    f"fabric {self.fabric.name!r} has no switch {word!r}; near it: "
+                    f"{', '.join(near)}"
+                )
         return [self.fabric.link(word).name if ":" in word else word for word in words]
 
     def do_fault(self, line: str) -> None:
@@ -86,7 +92,11 @@ class FaultCommands:
             return
         fault = self.cluster.strike(resolve(self.fabric, *read_words(words, USAGE), 0))
         links = fault.target.links
-        concerned = f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}" if links else ""
+        concerned = (
+            f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}"
+            if links
+            else ""
+        )
         number = f"fault {fault.number}" if KINDS[fault.target.kind].heals else "done"
         self.console.print(f"{number}: {fault.target.kind} {fault.target.on}{concerned}")
 
@@ -100,11 +110,17 @@ class FaultCommands:
         rows = []
         for fault in faults:
             target, kind = fault.target, KINDS[fault.target.kind]
-            keys = " ".join(f"{name}={KEYS[name].show(value)}" for name, value in target.keys.items())
+            keys = " ".join(
+                f"{name}={KEYS[name].show(value)}" for name, value in target.keys.items()
+            )
             age = terminal.duration((now - fault.told_ps) / NS)
-            rows.append([str(fault.number), target.kind, target.on, keys, age, kind.just_now(fault)])
+            rows.append(
+                [str(fault.number), target.kind, target.on, keys, age, kind.just_now(fault)]
+            )
         heads = ("number", "kind", "on", "with", "for", "just now")
-        self.console.print(terminal.table(heads, rows, names=("kind", "on", "just now"), words=("with",)))
+        self.console.print(
+            terminal.table(heads, rows, names=("kind", "on", "just now"), words=("with",))
+        )
 
     def do_heal(self, line: str) -> None:
         """heal [NUMBER...]: clear faults; alone, clear all and mend what was broken"""
@@ -118,8 +134,8 @@ class FaultCommands:
             self.cluster.clear(int(word))
 
     def complete_fault(self, text: str, line: str, _begin: int, end: int) -> list[str]:
-        """Complete kinds, then what the kind may be on, then its keys. The shell's word is longer than ``text`` where it holds a hyphen or
-        colon."""
+        """Complete kinds, then what the kind may be on, then its keys. The shell's word is longer
+        than ``text`` where it holds a hyphen or colon."""
         words = line[:end].split(" ")[1:]
         words = [word for word in words[:-1] if word] + words[-1:]
         if len(words) <= 1:
@@ -136,7 +152,11 @@ class FaultCommands:
         return [choice[len(word) - len(text) :] for choice in choices if choice.startswith(word)]
 
     def complete_heal(self, text: str, *_: Any) -> list[str]:
-        return [str(fault.number) for fault in self.cluster.faults() if str(fault.number).startswith(text)]
+        return [
+            str(fault.number)
+            for fault in self.cluster.faults()
+            if str(fault.number).startswith(text)
+        ]
 
     def _places(self, sort: str) -> list[str]:
         fabric = self.fabric
@@ -155,7 +175,12 @@ class FaultCommands:
     @staticmethod
     def _catalogue() -> terminal.Table:
         rows = [
-            [name, kind.on, " ".join(f"{key.name}=" if key.required else f"[{key.name}=]" for key in kind.keys), kind.doc]
+            [
+                name,
+                kind.on,
+                " ".join(f"{key.name}=" if key.required else f"[{key.name}=]" for key in kind.keys),
+                kind.doc,
+            ]
             for name, kind in KINDS.items()
         ]
         heads = ("kind", "on", "keys ([ ]: optional)", "what happens")
@@ -165,5 +190,7 @@ class FaultCommands:
         self.console.print(USAGE)
         for name, key in KEYS.items():
             self.console.print(f"  {name}: {key.doc}")
-        self.console.print(f"  {FOR}: how long, in network time; default: until heal. For every kind but kill")
+        self.console.print(
+            f"  {FOR}: how long, in network time; default: until heal. For every kind but kill"
+        )
         self.console.print(self._catalogue())

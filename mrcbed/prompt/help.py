@@ -15,10 +15,22 @@ GROUPS = {
     "Break and mend": ("break", "mend", "fault", "heal", "deny", "allow"),
     "Send": ("allreduce", "collective", "perf", "ping", "iperf3", "pingall", "verbs"),
     "Mininet's own": (
-        "nodes", "net", "links", "intfs", "dump", "link", "switch", "pingpair", "pingallfull", "pingpairfull", "iperf", "noecho", "xterm",
+        "nodes",
+        "net",
+        "links",
+        "intfs",
+        "dump",
+        "link",
+        "switch",
+        "pingpair",
+        "pingallfull",
+        "pingpairfull",
+        "iperf",
+        "noecho",
+        "xterm",
     ),
     "Around": ("help", "source", "time", "sh", "py", "px", "exit", "quit"),
-}  # fmt: skip
+}
 MININET = {
     "nodes": "nodes: list all hosts and switches",
     "net": "net: show what each port is connected to",
@@ -32,7 +44,15 @@ MININET = {
     "exit": "exit: end the prompt and the fabric; so does Ctrl-D",
     "quit": "quit: the same as exit",
 }  # of commands that are Mininet's
-PROGRAMS = "NODE COMMAND... runs a program in a host or switch, like h0 ping h3. Ctrl-C ends a command. help COMMAND explains one."
+PROGRAMS = (
+    "NODE COMMAND... runs a program in a host or switch, like h0 ping h3. Ctrl-C ends a "
+    "command. help COMMAND explains one."
+)
+
+
+def headline(doc: str) -> str:
+    """``USAGE: summary``, the first paragraph, on one line."""
+    return " ".join(doc.partition("\n\n")[0].split())
 
 
 class HelpCommands(FabricPrompt):
@@ -63,7 +83,7 @@ class HelpCommands(FabricPrompt):
             for name in names:
                 if name in self.refused:
                     continue
-                usage, _, summary = self._doc(name).splitlines()[0].partition(": ")
+                usage, _, summary = headline(self._doc(name)).partition(": ")
                 rows.append([f"  {usage}", summary])
         self.console.print(terminal.table(("", " "), rows, words=(" ",)))
         self.console.print(PROGRAMS)

@@ -1,4 +1,5 @@
-"""The prompt's ``iperf3``, on the kernel's usual path or on a chosen one, in place of Mininet's ``iperf``."""
+"""The prompt's ``iperf3``, on the kernel's usual path or on a chosen one, in place of Mininet's
+``iperf``."""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ class IperfCommands:
     def do_iperf3(self, line: str) -> None:
         """iperf3 [HOST HOST] [OPTIONS]: bandwidth of TCP, or UDP, on one path
 
-        Options: [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]. -u is UDP, and needs a rate; 5 s of wall time unless -t differs.
-        Between the first and the last host if none are named; on the kernel's usual path, or with --path on plane 0 and uplink 3.
-        Ctrl-C ends it.
+        Options: [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]. -u is UDP, and needs a
+        rate; 5 s of wall time unless -t differs. Between the first and the last host if none are
+        named; on the kernel's usual path, or with --path on plane 0 and uplink 3. Ctrl-C ends it.
         """
         stream = self._stream(line)
         with tempfile.TemporaryDirectory(prefix="iperf3-") as directory:
@@ -72,12 +73,21 @@ class IperfCommands:
                 raise UserError(f"iperf3: {problem}")
             figures = flow_figures(stem)
         path = "p{}/{}".format(*ev_fields(stream.ev))
-        parts = [f"sent {figures['sent_bps'] / 1e9:.2f} Gb/s", f"arrived {figures['received_bps'] / 1e9:.2f} Gb/s"]
+        parts = [
+            f"sent {figures['sent_bps'] / 1e9:.2f} Gb/s",
+            f"arrived {figures['received_bps'] / 1e9:.2f} Gb/s",
+        ]
         if stream.protocol == "udp":
-            parts += [f"lost {figures['lost_percent']:.1f} %", f"jitter {figures['jitter_ms']:.2f} ms of wall time"]
+            parts += [
+                f"lost {figures['lost_percent']:.1f} %",
+                f"jitter {figures['jitter_ms']:.2f} ms of wall time",
+            ]
         else:
             parts.append(f"{figures['retransmits']} retransmits")
-        head = f"h{stream.src} to h{stream.dst} over {path}, {stream.protocol}, {figures['seconds']:.1f} s of wall time"
+        head = (
+            f"h{stream.src} to h{stream.dst} over {path}, {stream.protocol}, "
+            f"{figures['seconds']:.1f} s of wall time"
+        )
         self.console.print(f"{head}: {', '.join(parts)}")
 
     def _stream(self, line: str) -> Stream:
@@ -86,7 +96,9 @@ class IperfCommands:
         try:
             options = _arguments.make_context("iperf3", line.split()).params
         except click.UsageError as error:
-            raise UserError(f"iperf3: {error.format_message().lower().rstrip('.')}; usage: {USAGE}") from None
+            raise UserError(
+                f"iperf3: {error.format_message().lower().rstrip('.')}; usage: {USAGE}"
+            ) from None
         hosts = options["hosts"] or (fabric.hosts[0], fabric.hosts[-1])
         if len(hosts) != 2:
             raise UserError(f"usage: {USAGE}")
@@ -100,13 +112,30 @@ class IperfCommands:
         if options["udp"] and not rate:
             raise UserError("iperf3: UDP sends at a rate: say which, like -b 20Gbit")
         if rate and wire_rate(fabric, rate) > fabric.nic_rate:
-            raise UserError(f"iperf3: {options['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e9:g} Gbit/s)")
+            raise UserError(
+                f"iperf3: {options['rate']} with headers is more than a port carries "
+                f"({fabric.nic_rate / 1e9:g} Gbit/s)"
+            )
         value = spread(fabric, src, dst)
         if options["path"] is not None:
             match = re.fullmatch(r"p([0-9]{1,4})/([0-9]{1,4})", options["path"])
             value = ev(int(match[1]), int(match[2])) if match else -1
             if value not in path_evs(fabric, src, dst):
-                examples = ", ".join("p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4])
-                raise FabricError(f"there is no path {options['path']!r} from h{src} to h{dst}: the first are {examples}")
+                examples = ", ".join(
+                    "p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4]
+                )
+                raise FabricError(
+                    f"there is no path {options['path']!r} from h{src} to h{dst}: the first are "
+                    f"{examples}"
+                )
         length = self.cluster.clock.patience(options["seconds"])
-        return Stream(NUMBER, src, dst, "udp" if options["udp"] else "tcp", rate, length, value, options["parallel"])
+        return Stream(
+            NUMBER,
+            src,
+            dst,
+            "udp" if options["udp"] else "tcp",
+            rate,
+            length,
+            value,
+            options["parallel"],
+        )

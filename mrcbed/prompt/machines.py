@@ -1,7 +1,7 @@
 """The prompt of ``mrcbed up --on``: the same commands, on a fabric of several machines.
 
-Mininet's own commands that need a shell or an interface at hand are refused. A command for a host runs on that host's machine, and prints
-when it has ended.
+Mininet's own commands that need a shell or an interface at hand are refused. A command for a host
+runs on that host's machine, and prints when it has ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class RemoteNet(dict[str, RemoteNode]):
     def __init__(self, world: Machines) -> None:
         fabric = world.fabric
         self.world = world
-        self.hosts = [RemoteNode(name, text(inner_address(number))) for number, name in enumerate(fabric.hosts)]
+        self.hosts = [
+            RemoteNode(name, text(inner_address(number)))
+            for number, name in enumerate(fabric.hosts)
+        ]
         self.switches = [RemoteNode(name) for name in fabric.switches]
         super().__init__({node.name: node for node in (*self.hosts, *self.switches)})
 
@@ -50,7 +53,10 @@ class RemoteNet(dict[str, RemoteNode]):
         for src in range(len(self.hosts)):
             dsts = [dst for dst in range(len(self.hosts)) if dst != src]
             answers = self.world.ping(src, dsts, float(timeout or PING_S))
-            names = [self.hosts[dst].name if well else "X" for dst, well in zip(dsts, answers, strict=True)]
+            names = [
+                self.hosts[dst].name if well else "X"
+                for dst, well in zip(dsts, answers, strict=True)
+            ]
             say(f"{self.hosts[src].name} -> {' '.join(names)} \n")
             sent, lost = sent + len(dsts), lost + answers.count(False)
         share = 100.0 * lost / sent
@@ -63,34 +69,55 @@ class MachinesPrompt(Prompt):
 
     refused: Mapping[str, str] = {
         **REFUSED,
-        **{name: _ELSEWHERE.format(name) + "use `paths` and `ports`" for name in ("net", "links", "intfs", "dump")},
-        **{name: _ELSEWHERE.format(name) + "use pingall" for name in ("pingpair", "pingallfull", "pingpairfull")},
+        **{
+            name: _ELSEWHERE.format(name) + "use `paths` and `ports`"
+            for name in ("net", "links", "intfs", "dump")
+        },
+        **{
+            name: _ELSEWHERE.format(name) + "use pingall"
+            for name in ("pingpair", "pingallfull", "pingpairfull")
+        },
         **{name: _ELSEWHERE.format(name) + "use HOST COMMAND" for name in ("xterm", "noecho")},
         "verbs": "verbs needs all hosts on one machine: use mrcbed up without --on",
-        **{name: _ELSEWHERE.format(name) + "use h0 iperf3 -s -D, then h3 iperf3 -c ADDRESS" for name in ("iperf", "iperf3")},
+        **{
+            name: _ELSEWHERE.format(name) + "use h0 iperf3 -s -D, then h3 iperf3 -c ADDRESS"
+            for name in ("iperf", "iperf3")
+        },
     }
 
-    def __init__(self, world: Machines, console: Console, transport: str = "mrc", **kwargs: Any) -> None:
+    def __init__(
+        self, world: Machines, console: Console, transport: str = "mrc", **kwargs: Any
+    ) -> None:
         self.world = world
         cluster = cast(Any, world)
         cluster.net = RemoteNet(world)
         super().__init__(cluster, console, transport, **kwargs)
 
     def default(self, line: str) -> None:
-        """Run ``HOST COMMAND...`` there, host names in it replaced by addresses; anything else is no command."""
+        """Run ``HOST COMMAND...`` there, host names in it replaced by addresses; anything else is
+        no command."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])
         if name not in self.fabric.hosts:
-            raise UserError(f"{name}: switches of several machines run no commands: see `ports {name}`")
+            raise UserError(
+                f"{name}: switches of several machines run no commands: see `ports {name}`"
+            )
         if not arguments:
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
         if arguments.split()[0] == "verbs":
             raise UserError(self.refused["verbs"])
-        say(self.world.command(self.fabric.host_number(name), self._with_addresses(arguments.split(" "))))
+        say(
+            self.world.command(
+                self.fabric.host_number(name), self._with_addresses(arguments.split(" "))
+            )
+        )
 
     def _with_addresses(self, words: Sequence[str]) -> str:
-        return " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in words)
+        return " ".join(
+            self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word
+            for word in words
+        )
 
     def _trace(self, src: int, dst: int, value: int) -> list[Hop]:
         return self.world.trace(src, dst, value)
@@ -99,7 +126,13 @@ class MachinesPrompt(Prompt):
         """status: show the fabric, its machines, and what is down"""
         super().do_status(line)
         for channel, part in zip(self.world.channels, self.world.parts, strict=True):
-            hosts = f"h{part.hosts[0]} to h{part.hosts[-1]}" if len(part.hosts) > 1 else f"h{part.hosts[0]}"
-            self.console.print(f"{channel.name} ({channel.place.address}): {hosts}", markup=False, highlight=False)
+            hosts = (
+                f"h{part.hosts[0]} to h{part.hosts[-1]}"
+                if len(part.hosts) > 1
+                else f"h{part.hosts[0]}"
+            )
+            self.console.print(
+                f"{channel.name} ({channel.place.address}): {hosts}", markup=False, highlight=False
+            )
         missing = sum(self.world.lost_on_trunk().values())
         self.console.print(f"lost between machines: {missing or 'nothing'}")

@@ -26,10 +26,11 @@ class MapperCommands:
     console: Console
 
     def do_mapper(self, line: str) -> None:
-        """mapper [on [KEY=VALUE...]|off]: let hosts probe their links; alone, show lossy and dead ones
+        """mapper [on [KEY=VALUE...]|off]: let hosts probe their links; alone, show lossy and dead
+        ones
 
-        Alone: what the probes found. on [interval=2] [share=0] [threshold=0.01]: begin, with the keys of a scenario's clustermapper table.
-        Each host judges by itself here.
+        Alone: what the probes found. on [interval=2] [share=0] [threshold=0.01]: begin, with the
+        keys of a scenario's clustermapper table. Each host judges by itself here.
         """
         words = line.split()
         if not words:
@@ -47,7 +48,11 @@ class MapperCommands:
             raise UserError(f"usage: {USAGE}")
 
     def complete_mapper(self, word: str, *_: Any) -> list[str]:
-        return [choice for choice in ("on", "off", "interval=", "share=", "threshold=") if choice.startswith(word)]
+        return [
+            choice
+            for choice in ("on", "off", "interval=", "share=", "threshold=")
+            if choice.startswith(word)
+        ]
 
     @staticmethod
     def _options(words: list[str]) -> Mapping[str, object]:
@@ -55,7 +60,9 @@ class MapperCommands:
         for word in words:
             key, _, value = word.partition("=")
             if key not in ("interval", "share", "threshold"):
-                raise UserError(f"mapper on: {word!r} is not interval=, share= or threshold=; usage: {USAGE}")
+                raise UserError(
+                    f"mapper on: {word!r} is not interval=, share= or threshold=; usage: {USAGE}"
+                )
             if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
                 raise UserError(f"mapper on: {word!r} needs a number, like {key}=1")
             values[key] = float(value)
@@ -72,8 +79,12 @@ class MapperCommands:
         for host, answer in enumerate(answers):
             for row in answer.get("links", ()):
                 rows.setdefault(row["link"], []).append((host, row))
-        sent, lost = (sum(sum(answer.get(key, ())) for answer in answers) for key in ("sent", "lost"))
-        state = "probing" if any(answer.get("running") for answer in answers) else "no longer probing"
+        sent, lost = (
+            sum(sum(answer.get(key, ())) for answer in answers) for key in ("sent", "lost")
+        )
+        state = (
+            "probing" if any(answer.get("running") for answer in answers) else "no longer probing"
+        )
         if rows:
             now = self.cluster.clock.now()
             cells: list[list[terminal.Cell]] = []
@@ -83,14 +94,24 @@ class MapperCommands:
                     if not matching:
                         continue
                     carrier = "" if all(row["carrier"] for _, row in matching) else ", no carrier"
-                    cells.append([
-                        link, Text(f"{name}{carrier}", _STYLES[name]),
-                        f"{sum(row['lost'] for _, row in matching)} of {sum(row['sent'] for _, row in matching)}",
-                        terminal.duration((now - max(row["since"] for _, row in matching)) / NS),
-                        " ".join(f"h{host}" for host, _ in matching),
-                    ])  # fmt: skip
+                    cells.append(
+                        [
+                            link,
+                            Text(f"{name}{carrier}", _STYLES[name]),
+                            (
+                                f"{sum(row['lost'] for _, row in matching)} of "
+                                f"{sum(row['sent'] for _, row in matching)}"
+                            ),
+                            terminal.duration(
+                                (now - max(row["since"] for _, row in matching)) / NS
+                            ),
+                            " ".join(f"h{host}" for host, _ in matching),
+                        ]
+                    )
             heads = ("link", "state", "probes lost", "for", "reported by")
-            self.console.print(terminal.table(heads, cells, names=("state",), words=("reported by",)))
+            self.console.print(
+                terminal.table(heads, cells, names=("state",), words=("reported by",))
+            )
         else:
             self.console.print("no link is or was lossy or dead")
         self.console.print(f"{state}: {sent} probes, {lost} lost")

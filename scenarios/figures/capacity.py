@@ -24,7 +24,9 @@ def theory_of(run: Run) -> Theory:
 
     def bandwidth_left(dead: frozenset[str]) -> float:
         if dead not in cache:
-            cache[dead] = bus_bandwidth(run.fabric, run.record.workload, run.record.ranks, sorted(dead))
+            cache[dead] = bus_bandwidth(
+                run.fabric, run.record.workload, run.record.ranks, sorted(dead)
+            )
         return cache[dead]
 
     return bandwidth_left
@@ -35,10 +37,16 @@ def stretches(failures: Failures) -> list[tuple[float, float, frozenset[str]]]:
     run, outages = failures.run, failures.outages
     begin, end = run.window
     times = changes(outages)
-    slowed = [(o.begin, o.end) for o in outages if o.entry.slows]  # theory does not cover slow links
+    # theory does not cover slow links
+    slowed = [(o.begin, o.end) for o in outages if o.entry.slows]
     edges = sorted({begin, *(t for t in times if begin < t < end)})
     settle = {
-        t: (SETTLE_RTTS if dead_at(outages, t) - dead_at(outages, math.nextafter(t, -math.inf)) else REGROW_RTTS) * run.base_rtt_ns
+        t: (
+            SETTLE_RTTS
+            if dead_at(outages, t) - dead_at(outages, math.nextafter(t, -math.inf))
+            else REGROW_RTTS
+        )
+        * run.base_rtt_ns
         for t in times
     }
     rows = []
@@ -50,7 +58,8 @@ def stretches(failures: Failures) -> list[tuple[float, float, frozenset[str]]]:
 
 
 def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]:
-    """Make one row per capacity that theory leaves, healthy stretches apart. A row needs at least 20 base RTTs in all."""
+    """Make one row per capacity that theory leaves, healthy stretches apart. A row needs at least
+    20 base RTTs in all."""
     pooled: dict[tuple[float, bool], list[tuple[float, float]]] = {}
     for begin, end, dead in stretches(failures):
         pooled.setdefault((float(round(bandwidth_left(dead))), bool(dead)), []).append((begin, end))
@@ -59,9 +68,16 @@ def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]
         duration = sum(end - begin for begin, end in spans)
         if duration < SETTLE_RTTS * run.base_rtt_ns or theory <= 0:
             continue
-        bits = sum((rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans)
-        busbw = bits * 1e9 / duration / len(run.record.ranks)  # the rate of each rank is the bus bandwidth
-        rows.append(summary.Pool(broken=broken, ns=duration, busbw_bps=busbw, theory_bps=theory, share=busbw / theory))
+        bits = sum(
+            (rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans
+        )
+        # the rate of each rank is the bus bandwidth
+        busbw = bits * 1e9 / duration / len(run.record.ranks)
+        rows.append(
+            summary.Pool(
+                broken=broken, ns=duration, busbw_bps=busbw, theory_bps=theory, share=busbw / theory
+            )
+        )
     return rows
 
 
@@ -71,10 +87,15 @@ def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
     times = changes(outages)
     ratios = []
     by_step = run.whole_steps.groupby("step")
-    for begin, end, longest in zip(by_step["start_ns"].min(), by_step["end_ns"].max(), run.step_times, strict=True):
+    for begin, end, longest in zip(
+        by_step["start_ns"].min(), by_step["end_ns"].max(), run.step_times, strict=True
+    ):
         if any(o.entry.slows and o.begin < end and begin < o.end for o in outages):
             continue
-        least = min(bandwidth_left(dead_at(outages, t)) for t in [begin, *(t for t in times if begin < t < end)])
+        least = min(
+            bandwidth_left(dead_at(outages, t))
+            for t in [begin, *(t for t in times if begin < t < end)]
+        )
         ratios.append(longest / collective_step_ns(kind, ranks, size, least))
     return ratios
 

@@ -1,4 +1,5 @@
-"""Compares transports: for each figure the median over the seeds, its interval, and what theory allows."""
+"""Compares transports: for each figure the median over the seeds, its interval, and what theory
+allows."""
 
 from __future__ import annotations
 
@@ -31,26 +32,74 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
     "wrong": (0.0, None),
     "false_bad": (0.0, None),
 }
-"""Figure -> theory with all cables up, and without those that the scenario breaks: a column or a number."""
+"""Figure -> theory with all cables up, and without those that the scenario breaks: a column or a
+number."""
 FIGURES = (
-    "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max",
-    "transfer_time_ns.p50", "transfer_time_ns.p99", "transfer_time_ns.p999", "transfer_time_ns.max",
-    "failure_cost.slowdown", "failure_cost.goodput_kept",
-    "failure_cost.extra_ns", "failure_cost.noise_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts",
-    "failure_cost.extra_percent", "failure_cost.worst_step_ns", "failure_cost.undelivered_bytes",
-    "failure_cost.back_ns", "outside_busbw_share", "whole_busbw_share", "groups.*.goodput_bps", "groups.*.of_line", "groups.*.jain",
-    "groups.*.min_share", "groups.*.kept", "groups.*.message_ns.p50", "groups.*.message_ns.p99", "groups.*.message_ns.max",
+    "busbw_bps",
+    "typical_step_ns",
+    "step_time_ns.p99",
+    "step_time_ns.max",
+    "transfer_time_ns.p50",
+    "transfer_time_ns.p99",
+    "transfer_time_ns.p999",
+    "transfer_time_ns.max",
+    "failure_cost.slowdown",
+    "failure_cost.goodput_kept",
+    "failure_cost.extra_ns",
+    "failure_cost.noise_ns",
+    "failure_cost.extra_steps",
+    "failure_cost.extra_rtts",
+    "failure_cost.extra_percent",
+    "failure_cost.worst_step_ns",
+    "failure_cost.undelivered_bytes",
+    "failure_cost.back_ns",
+    "outside_busbw_share",
+    "whole_busbw_share",
+    "groups.*.goodput_bps",
+    "groups.*.of_line",
+    "groups.*.jain",
+    "groups.*.min_share",
+    "groups.*.kept",
+    "groups.*.message_ns.p50",
+    "groups.*.message_ns.p99",
+    "groups.*.message_ns.max",
     "groups.*.queue_p99_bytes",
-    "jobs.*.steps", "jobs.*.typical_step_ns", "jobs.*.step_time_ns.max", "jobs.*.gpu_lost_share", "jobs.*.alone_step_ns", "jobs.*.slowdown",
-    "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
-    "packets.trimmed", "packets.marked", "timeouts.rto", "untrimmed_loss", "false_bad", "wrong", "cpu_percent",
-)  # fmt: skip
+    "jobs.*.steps",
+    "jobs.*.typical_step_ns",
+    "jobs.*.step_time_ns.max",
+    "jobs.*.gpu_lost_share",
+    "jobs.*.alone_step_ns",
+    "jobs.*.slowdown",
+    "kept_during",
+    "kept_after",
+    "last_on_dead_rtts",
+    "packets.sent",
+    "packets.lost",
+    "packets.retransmitted",
+    "packets.trimmed",
+    "packets.marked",
+    "timeouts.rto",
+    "untrimmed_loss",
+    "false_bad",
+    "wrong",
+    "cpu_percent",
+)
 _UNITS = (
-    ("_ns", "ns"), ("_ns.*", "ns"), ("_bps", "bit/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_rtts", "base RTTs"), ("_steps", "steps"),
+    ("_ns", "ns"),
+    ("_ns.*", "ns"),
+    ("_bps", "bit/s"),
+    ("_bytes", "bytes"),
+    ("_percent", "%"),
+    ("_rtts", "base RTTs"),
+    ("_steps", "steps"),
     ("jobs.*.slowdown", "steps alone"),
-    ("slowdown", "healthy steps"), ("packets.*", "packets"), ("_loss", "packets"), ("timeouts.rto", "timeouts"), ("wrong", "elements"),
+    ("slowdown", "healthy steps"),
+    ("packets.*", "packets"),
+    ("_loss", "packets"),
+    ("timeouts.rto", "timeouts"),
+    ("wrong", "elements"),
     ("false_bad", "verdicts"),
-)  # fmt: skip
+)
 NOT_COMPARED = ("failed", "interrupted")
 """Verdicts of runs whose figures mean nothing: the run ended early, or its results were wrong."""
 COLUMNS = {
@@ -60,10 +109,13 @@ COLUMNS = {
     "median": "over these runs",
     "low": "lower end of the interval; empty for one run",
     "high": "its upper end",
-    "ideal": "what theory allows with everything up; of the cost of failures, the lost capacity; 1 for shares and Jain's index; 0 for "
-    "wrong sums and false verdicts",
+    "ideal": "what theory allows with everything up; of the cost of failures, the lost capacity; 1 "
+    "for shares and Jain's index; 0 for wrong sums and false verdicts",
     "degraded": "the same without the cables that the scenario breaks, if that differs",
-    "failed": "runs of the group that ended early, gave wrong sums, or were interrupted; they are in no figure",
+    "failed": (
+        "runs of the group that ended early, gave wrong sums, or were interrupted; they are in "
+        "no figure"
+    ),
     "doubtful": "runs that are not trustworthy; they are in the figures, and marked in every table",
 }
 """Columns behind those of the run -> what each is."""
@@ -79,42 +131,76 @@ class Compared(msgspec.Struct):
 
 
 def unit_of(figure: str) -> str:
-    return next((unit for end, unit in _UNITS if fnmatchcase(figure, f"*{end}") or fnmatchcase(figure, end)), "")
+    return next(
+        (
+            unit
+            for end, unit in _UNITS
+            if fnmatchcase(figure, f"*{end}") or fnmatchcase(figure, end)
+        ),
+        "",
+    )
 
 
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
-    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure) that some run of the workload has.
+    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure) that
+    some run of the workload has.
 
-    ``low`` and ``high``: the median's interval, below six runs the range. ``ideal`` and ``degraded``: medians of theory. ``n``, ``failed``
-    and ``doubtful``: numbers of runs with the figure, of runs that no figure counts, and of untrustworthy runs included.
+    ``low`` and ``high``: the median's interval, below six runs the range. ``ideal`` and
+    ``degraded``: medians of theory. ``n``, ``failed`` and ``doubtful``: numbers of runs with the
+    figure, of runs that no figure counts, and of untrustworthy runs included.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings
     lines: list[dict[str, Any]] = []
-    present = {workload: _present(group, figures) for workload, group in rows.groupby("workload", sort=False)} if len(rows) else {}
+    present = (
+        {
+            workload: _present(group, figures)
+            for workload, group in rows.groupby("workload", sort=False)
+        }
+        if len(rows)
+        else {}
+    )
     for values, group in rows.groupby(keys, sort=False, dropna=False) if len(rows) else ():
         variables = {key: _plain(value) for key, value in zip(keys, values, strict=True)}
         counted = group[~group["verdict"].isin(NOT_COMPARED)]
         for figure in present[variables["workload"]]:
             numbers = _numbers(counted, figure)
             low, high = median_interval(numbers) or (None, None)
-            sources = next((both for name, both in _THEORY.items() if fnmatchcase(figure, name)), (None, None))
-            ideal, degraded = (_median(_numbers(counted, source)) if isinstance(source, str) else source for source in sources)
+            sources = next(
+                (both for name, both in _THEORY.items() if fnmatchcase(figure, name)), (None, None)
+            )
+            ideal, degraded = (
+                _median(_numbers(counted, source)) if isinstance(source, str) else source
+                for source in sources
+            )
             lines.append(
                 {
-                    **variables, "figure": figure, "unit": unit_of(figure), "n": len(numbers),
-                    "median": _median(numbers), "low": low, "high": high, "ideal": ideal,
-                    "degraded": None if degraded == ideal else degraded, "failed": len(group) - len(counted),
+                    **variables,
+                    "figure": figure,
+                    "unit": unit_of(figure),
+                    "n": len(numbers),
+                    "median": _median(numbers),
+                    "low": low,
+                    "high": high,
+                    "ideal": ideal,
+                    "degraded": None if degraded == ideal else degraded,
+                    "failed": len(group) - len(counted),
                     "doubtful": int((counted["verdict"] == "not trustworthy").sum()),
                 }
-            )  # fmt: skip
+            )
     frame = table(lines, floats=("median", "low", "high", "ideal", "degraded"))
-    return frame.reindex(columns=[*keys, *COLUMNS]) if len(lines) else pd.DataFrame(columns=[*keys, *COLUMNS])
+    return (
+        frame.reindex(columns=[*keys, *COLUMNS])
+        if len(lines)
+        else pd.DataFrame(columns=[*keys, *COLUMNS])
+    )
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
     columns = [str(column) for column in rows.columns]
-    found = list(dict.fromkeys(column for figure in figures for column in matching(columns, figure)))
+    found = list(
+        dict.fromkeys(column for figure in figures for column in matching(columns, figure))
+    )
     known = rows[found].notna().any()
     return [column for column in found if known[column]]
 

@@ -20,12 +20,16 @@ class Extra:
 
     @property
     def noise(self) -> float | None:
-        """Noise of the healthy pace, or the distance to the lower end of the interval over seeds if larger. It is never less than a gain,
-        because a failure makes nothing quicker."""
+        """Noise of the healthy pace, or the distance to the lower end of the interval over seeds if
+        larger. It is never less than a gain, because a failure makes nothing quicker."""
         if self.extra_ns is None:
             return None
         low = self.extra_low_ns if self.n > 1 else None
-        sizes = [self.noise_ns, None if low is None else self.extra_ns - low, -self.extra_ns if self.extra_ns < 0 else None]
+        sizes = [
+            self.noise_ns,
+            None if low is None else self.extra_ns - low,
+            -self.extra_ns if self.extra_ns < 0 else None,
+        ]
         return max((size for size in sizes if size is not None), default=None)
 
     @property
@@ -35,8 +39,8 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class CostRow(Extra):
-    """Numbers are medians over the trustworthy runs for which they are known, or over all runs if no trustworthy run has an ``extra_ns``.
-    Units as in :class:`testbed.results.summary.Cost`."""
+    """Numbers are medians over the trustworthy runs for which they are known, or over all runs if
+    no trustworthy run has an ``extra_ns``. Units as in :class:`testbed.results.summary.Cost`."""
 
     transport: str
     fabric: str
@@ -70,7 +74,9 @@ class CostRow(Extra):
 def costs(entries: Sequence[Run]) -> list[CostRow]:
     rows = []
     for transport in dict.fromkeys(e.transport for e in entries):
-        group = [(e, e.failure_cost) for e in entries if e.transport == transport and e.failure_cost]
+        group = [
+            (e, e.failure_cost) for e in entries if e.transport == transport and e.failure_cost
+        ]
         if not group:
             continue
         trusted = [pair for pair in group if pair[0].verdict != "not trustworthy"]
@@ -82,27 +88,57 @@ def costs(entries: Sequence[Run]) -> list[CostRow]:
         if of_flows and any(known(cost.back_ns) is None for cost in run_costs):
             numbers["back_ns"] = None
         low, high = median_interval(extras) or (numbers["extra_ns"], numbers["extra_ns"])
-        reasons = dict.fromkeys(known(cost.unknown) or "it did not finish" for cost in run_costs if cost.extra_ns is None)
+        reasons = dict.fromkeys(
+            known(cost.unknown) or "it did not finish"
+            for cost in run_costs
+            if cost.extra_ns is None
+        )
         first = group[0][0]
         rows.append(
             CostRow(
-                transport=transport, fabric=first.fabric, world=first.world, of_flows=of_flows,
+                transport=transport,
+                fabric=first.fabric,
+                world=first.world,
+                of_flows=of_flows,
                 job=next(iter(first.jobs)) if len(first.jobs) > 1 else None,
-                n=len(extras), runs=len(group), extra_low_ns=low, extra_high_ns=high,
+                n=len(extras),
+                runs=len(group),
+                extra_low_ns=low,
+                extra_high_ns=high,
                 unfinished=sum(not cost.finished for _, cost in group),
-                healthy_steps=min((cost.healthy_steps for cost in run_costs if cost.healthy_steps), default=None),
-                healthy_from="after" if any(known(cost.healthy_from) == "after" for cost in run_costs) else "before",
-                doubtful=len(group) - len(trusted), trusted=counted is trusted or len(group) == len(trusted),
-                unknown=None if extras else "; ".join(reasons), **numbers,
+                healthy_steps=min(
+                    (cost.healthy_steps for cost in run_costs if cost.healthy_steps), default=None
+                ),
+                healthy_from="after"
+                if any(known(cost.healthy_from) == "after" for cost in run_costs)
+                else "before",
+                doubtful=len(group) - len(trusted),
+                trusted=counted is trusted or len(group) == len(trusted),
+                unknown=None if extras else "; ".join(reasons),
+                **numbers,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
 _NUMBERS = (
-    "slowdown", "goodput_kept", "before_bps", "during_bps", "after_bps", "healthy_step_ns", "extra_ns", "noise_ns", "noise_share",
-    "extra_steps", "extra_rtts", "extra_percent", "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns",
-)  # fmt: skip
+    "slowdown",
+    "goodput_kept",
+    "before_bps",
+    "during_bps",
+    "after_bps",
+    "healthy_step_ns",
+    "extra_ns",
+    "noise_ns",
+    "noise_share",
+    "extra_steps",
+    "extra_rtts",
+    "extra_percent",
+    "ideal_extra_ns",
+    "healthy_bps",
+    "undelivered_bytes",
+    "back_ns",
+)
 
 
 def _median(run_costs: Sequence[Cost], name: str) -> float | None:

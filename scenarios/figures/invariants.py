@@ -1,13 +1,15 @@
 """Books beside those of packets that no run may break, and figures of what is usual.
 
-A mistake that both worlds share passes every comparison between them: when all queue pairs began on plane 0, both loaded it twice. These
-books know the rules, not the engine:
+A mistake that both worlds share passes every comparison between them: when all queue pairs began on
+plane 0, both loaded it twice. These books know the rules, not the engine:
 
-* **Rotation.** First planes are dealt: over a host's queue pairs their numbers differ by one at most. From there on planes take turns
-  strictly, so the packets that a host first sends on each plane are known from each queue pair's first plane and number of packets, but for
-  turns of planes that could not take one. Not where planes are weighted or a queue pair has fewer EVs than there are planes.
-* **Queues.** A port marks and trims only where enough has waited, and on a last hop without ECN nothing is marked but RoCE. What a switch
-  holds of its pool waits at its ports.
+* **Rotation.** First planes are dealt: over a host's queue pairs their numbers differ by one at
+  most. From there on planes take turns strictly, so the packets that a host first sends on each
+  plane are known from each queue pair's first plane and number of packets, but for turns of planes
+  that could not take one. Not where planes are weighted or a queue pair has fewer EVs than there
+  are planes.
+* **Queues.** A port marks and trims only where enough has waited, and on a last hop without ECN
+  nothing is marked but RoCE. What a switch holds of its pool waits at its ports.
 
 Pure. testbed/results/summary.py has the keys.
 """
@@ -25,23 +27,27 @@ from testbed.results.summary import Expectations, Hop, Rotation
 from testbed.world import SIMULATED
 
 HOPS = {
-    "host": r"h\d+-p\d+", "t0_up": r"p\d+-t0-\d+-u\d+", "t1_across": r"p\d+-t1-\d+-s\d+", "t1_down": r"p\d+-t1-\d+-d\d+",
+    "host": r"h\d+-p\d+",
+    "t0_up": r"p\d+-t0-\d+-u\d+",
+    "t1_across": r"p\d+-t1-\d+-s\d+",
+    "t1_down": r"p\d+-t1-\d+-d\d+",
     "last_hop": r"p\d+-t0-\d+-d\d+",
-}  # fmt: skip
+}
 """Hop -> pattern of the names of its ports."""
 FULL = 0.98
 """From this load on, M/D/1 says nothing: senders are held back [ours]."""
 FEWEST_ON_EV = 8
 """Packets per EV that the spread over a plane's EVs needs [ours]."""
 A_LAP = 1.5
-"""Packets per EV after which each EV of a plane has had one: a lap, and what neighbours that change places may move [ours]."""
+"""Packets per EV after which each EV of a plane has had one: a lap, and what neighbours that change
+places may move [ours]."""
 
 
 def hop_of(port: str) -> str | None:
     return next((hop for hop, form in HOPS.items() if re.fullmatch(form, port)), None)
 
 
-# --- rotation --------------------------------------------------------------------------------------------------------
+# --- rotation -------------------------------------------------------------------------------------
 
 
 def _apart(counts: Sequence[int]) -> int:
@@ -56,11 +62,21 @@ def rotation(run: Run) -> Rotation | None:
     passed = sum(line.passed for line in hosts)
     mean = sum(totals) / len(totals)
     return Rotation(
-        sent_packets=totals, apart=_apart(totals) / mean if mean else None,
+        sent_packets=totals,
+        apart=_apart(totals) / mean if mean else None,
         apart_allowed=(sum(_apart(line.due) for line in hosts) + passed) / mean if mean else None,
-        host_apart=max(_apart(line.sent) for line in hosts), host_allowed=max(_apart(line.due) for line in hosts), turns_passed=passed,
-        repeats=max((line.repeats / (sum(line.sent) - 1) for line in hosts if _queue_pairs(line) == 1 < sum(line.sent)), default=None),
-    )  # fmt: skip
+        host_apart=max(_apart(line.sent) for line in hosts),
+        host_allowed=max(_apart(line.due) for line in hosts),
+        turns_passed=passed,
+        repeats=max(
+            (
+                line.repeats / (sum(line.sent) - 1)
+                for line in hosts
+                if _queue_pairs(line) == 1 < sum(line.sent)
+            ),
+            default=None,
+        ),
+    )
 
 
 def _queue_pairs(line: log.Rotation) -> int:
@@ -74,8 +90,14 @@ def _rotation_breaks(run: Run) -> Iterable[str]:
         worst = max(uneven, key=lambda line: _apart(line.first))
         first, n = worst.first, len(worst.first)
         most, least = max(range(n), key=first.__getitem__), min(range(n), key=first.__getitem__)
-        counts = f"h{worst.host} began {first[most]} queue pairs on plane {most}, {first[least]} on plane {least}"
-        yield f"first planes are not dealt: {counts}, which may differ by one ({len(uneven)} of {len(hosts)} hosts)"
+        counts = (
+            f"h{worst.host} began {first[most]} queue pairs on plane {most}, {first[least]} on "
+            f"plane {least}"
+        )
+        yield (
+            f"first planes are not dealt: {counts}, which may differ by one ({len(uneven)} of "
+            f"{len(hosts)} hosts)"
+        )
 
     def off(line: log.Rotation) -> int:
         return max(abs(a - b) for a, b in zip(line.sent, line.due, strict=True))
@@ -84,28 +106,47 @@ def _rotation_breaks(run: Run) -> Iterable[str]:
     if astray:
         worst = max(astray, key=off)
         plane = max(range(len(worst.sent)), key=lambda p: abs(worst.sent[p] - worst.due[p]))
-        counts = f"h{worst.host} first sent {worst.sent[plane]} packets on plane {plane}, where strict turns put {worst.due[plane]}"
-        yield f"planes did not take turns: {counts}, and {worst.passed} turns were passed over ({len(astray)} of {len(hosts)} hosts)"
+        counts = (
+            f"h{worst.host} first sent {worst.sent[plane]} packets on plane {plane}, where "
+            f"strict turns put {worst.due[plane]}"
+        )
+        yield (
+            f"planes did not take turns: {counts}, and {worst.passed} turns were passed over "
+            f"({len(astray)} of {len(hosts)} hosts)"
+        )
 
 
-# --- queues ----------------------------------------------------------------------------------------------------------
+# --- queues ---------------------------------------------------------------------------------------
 
 
 def _queue_breaks(run: Run, rows: Sequence[PortRow]) -> Iterable[str]:
-    """Find breaks in switches' ``rows``. Peaks are of the fabric's life: what never waited cannot have marked. A trimmed packet does not
-    wait, so a queue may lack one to the threshold; on the kernel it may also shrink by one between two looks."""
+    """Find breaks in switches' ``rows``. Peaks are of the fabric's life: what never waited cannot
+    have marked. A trimmed packet does not wait, so a queue may lack one to the threshold; on the
+    kernel it may also shrink by one between two looks."""
     fabric, frame = run.fabric, run.fabric.frame_bytes
     slack = 0 if run.record.world == SIMULATED else frame
     low = fabric.ecn_bytes[0]
     for row in rows:
         peak, hop = row["backlog_peak_bytes"], hop_of(row.port)
         if row["marked"] and peak + slack <= low:
-            yield f"port {row.port} marked {row['marked']} packets above {low:,} bytes, where at most {peak:,} have ever waited"
-        trim = 0 if fabric.pool_mb_per_tbps else fabric.trim_bytes(hop == "last_hop")  # with a pool the rest may be what others have
+            yield (
+                f"port {row.port} marked {row['marked']} packets above {low:,} bytes, where at "
+                f"most {peak:,} have ever waited"
+            )
+        # with a pool the rest may be what others have
+        trim = 0 if fabric.pool_mb_per_tbps else fabric.trim_bytes(hop == "last_hop")
         high = row["backlog_high_peak_bytes"]  # where retransmissions may be trimmed, too
         if row["trimmed"] and max(peak, high) + frame + slack <= trim:
-            yield f"port {row.port} trimmed {row['trimmed']} packets above {trim:,} bytes, where at most {peak:,} have ever waited"
-        if row["marked"] and hop == "last_hop" and not fabric.last_hop_ecn and run.record.kind != "roce":
+            yield (
+                f"port {row.port} trimmed {row['trimmed']} packets above {trim:,} bytes, where "
+                f"at most {peak:,} have ever waited"
+            )
+        if (
+            row["marked"]
+            and hop == "last_hop"
+            and not fabric.last_hop_ecn
+            and run.record.kind != "roce"
+        ):
             yield f"port {row.port} marked {row['marked']} packets on a last hop, where ECN is off"
 
 
@@ -120,7 +161,14 @@ def _pool_breaks(rows: Sequence[PortRow]) -> Iterable[str]:
 
 def pool_peak_share(run: Run) -> float | None:
     sizes = run.fabric.pool_bytes
-    return max((row["pool_peak_bytes"] / sizes["-t1-" in row.node] for row in run.ports if "pool_peak_bytes" in row), default=None)
+    return max(
+        (
+            row["pool_peak_bytes"] / sizes["-t1-" in row.node]
+            for row in run.ports
+            if "pool_peak_bytes" in row
+        ),
+        default=None,
+    )
 
 
 def broken(run: Run) -> list[str]:
@@ -131,7 +179,7 @@ def broken(run: Run) -> list[str]:
     return [*_rotation_breaks(run), *queues]
 
 
-# --- what is usual ---------------------------------------------------------------------------------------------------
+# --- what is usual --------------------------------------------------------------------------------
 
 
 def _that_carried_data(run: Run) -> Iterable[tuple[str, PortRow]]:
@@ -142,16 +190,24 @@ def _that_carried_data(run: Run) -> Iterable[tuple[str, PortRow]]:
 
 
 def hops(run: Run) -> dict[str, Hop]:
-    """Return packets marked and trimmed, and the mean backlog, bytes, that data met, by hop; {} without counters."""
+    """Return packets marked and trimmed, and the mean backlog, bytes, that data met, by hop; {}
+    without counters."""
     by_hop: dict[str, list[PortRow]] = defaultdict(list)
     for hop, row in _that_carried_data(run):
         by_hop[hop].append(row)
     sums = {
-        hop: {key: sum(row[key] for row in rows) for key in ("marked", "trimmed", "met_bytes", "met_packets")}
+        hop: {
+            key: sum(row[key] for row in rows)
+            for key in ("marked", "trimmed", "met_bytes", "met_packets")
+        }
         for hop, rows in by_hop.items()
     }
     return {
-        hop: Hop(marked=s["marked"], trimmed=s["trimmed"], backlog_mean_bytes=round(s["met_bytes"] / s["met_packets"]))
+        hop: Hop(
+            marked=s["marked"],
+            trimmed=s["trimmed"],
+            backlog_mean_bytes=round(s["met_bytes"] / s["met_packets"]),
+        )
         for hop, s in sums.items()
     }
 
@@ -165,10 +221,13 @@ def expectations(run: Run) -> Expectations:
             counts[line.host, line.peer, ev >> 16][ev] += n
     used = [sum(n > 0 for n in by_ev.values()) for by_ev in counts.values()]
     return Expectations(
-        ev_spread=_ev_spread(counts.values()), evs_least=min(used, default=None), evs_most=max(used, default=None),
+        ev_spread=_ev_spread(counts.values()),
+        evs_least=min(used, default=None),
+        evs_most=max(used, default=None),
         evs_in_turn=_evs_in_turn(run.of(log.Evs), counts),
-        lockstep=max(steps, default=None), queue_wait=_queue_wait(run),
-    )  # fmt: skip
+        lockstep=max(steps, default=None),
+        queue_wait=_queue_wait(run),
+    )
 
 
 def _ev_spread(counts: Iterable[Mapping[int, int]]) -> float | None:
@@ -180,8 +239,11 @@ def _ev_spread(counts: Iterable[Mapping[int, int]]) -> float | None:
     return max(spreads, default=None)
 
 
-def _evs_in_turn(bins: Iterable[log.Evs], counts: Mapping[tuple[int, int, int], Mapping[int, int]]) -> float | None:
-    """Return the least share of a plane's EVs (those in ``counts``) with packets in a bin that is long enough for all of them."""
+def _evs_in_turn(
+    bins: Iterable[log.Evs], counts: Mapping[tuple[int, int, int], Mapping[int, int]]
+) -> float | None:
+    """Return the least share of a plane's EVs (those in ``counts``) with packets in a bin that is
+    long enough for all of them."""
     shares = []
     for line in bins:
         by_plane: dict[int, list[int]] = defaultdict(list)
@@ -196,7 +258,8 @@ def _evs_in_turn(bins: Iterable[log.Evs], counts: Mapping[tuple[int, int, int], 
 
 
 def _queue_wait(run: Run) -> dict[str, float]:
-    """Divide the backlog met by M/D/1's, by hop; only in the simulated world, where what is on the wire does not wait."""
+    """Divide the backlog met by M/D/1's, by hop; only in the simulated world, where what is on the
+    wire does not wait."""
     begin, end = run.window
     if run.record.world != SIMULATED or end <= begin:
         return {}

@@ -20,19 +20,36 @@ def figures(run: Run) -> dict[str, Job]:
     together = passes[(passes["phase"] == last) & (passes["step"] >= warm)]
     losses, digests = training(run)
     result = {}
-    for number, (job, rows) in enumerate(zip(run.jobs, beside(together, [job.ranks for job in run.jobs]), strict=True)):
+    for number, (job, rows) in enumerate(
+        zip(run.jobs, beside(together, [job.ranks for job in run.jobs]), strict=True)
+    ):
         times = slowest(rows)
         spent = float((rows["end_ns"] - rows["start_ns"]).sum())
         lost = spent - len(rows) * job.compute_ns
-        alone = slowest(whole_steps(passes[(passes["phase"] == number) & (passes["step"] > 0)], job.ranks)) if last else times[:0]
+        alone = (
+            slowest(
+                whole_steps(passes[(passes["phase"] == number) & (passes["step"] > 0)], job.ranks)
+            )
+            if last
+            else times[:0]
+        )
         typical = float(times.median()) if len(times) else None
         typical_alone = float(alone.median()) if len(alone) else None
         result[job.name] = Job(
-            ranks=len(job.ranks), steps=len(times), step_time_ns=spread(times), typical_step_ns=typical, compute_ns=job.compute_ns,
-            estimate_ns=job.estimate_ns, gpu_lost_ns=lost, gpu_lost_share=lost / spent if spent else None,
-            late_ns=float(rows["late_ns"].max()) if len(rows) else None, alone_step_ns=typical_alone,
-            slowdown=typical / typical_alone if typical and typical_alone else None, losses=losses, digests=digests,
-        )  # fmt: skip
+            ranks=len(job.ranks),
+            steps=len(times),
+            step_time_ns=spread(times),
+            typical_step_ns=typical,
+            compute_ns=job.compute_ns,
+            estimate_ns=job.estimate_ns,
+            gpu_lost_ns=lost,
+            gpu_lost_share=lost / spent if spent else None,
+            late_ns=float(rows["late_ns"].max()) if len(rows) else None,
+            alone_step_ns=typical_alone,
+            slowdown=typical / typical_alone if typical and typical_alone else None,
+            losses=losses,
+            digests=digests,
+        )
     return result
 
 
@@ -45,4 +62,8 @@ def training(run: Run) -> tuple[list[float] | None, list[str] | None]:
         if note.digest is not None:
             digests.add(note.digest)
     # fsum: the same bits, in whatever order ranks reported
-    return ([fsum(losses[step]) / len(losses[step]) for step in sorted(losses)], sorted(digests)) if losses else (None, None)
+    return (
+        ([fsum(losses[step]) / len(losses[step]) for step in sorted(losses)], sorted(digests))
+        if losses
+        else (None, None)
+    )

@@ -25,7 +25,9 @@ def _rounded(value: object, times: bool) -> object:
     if isinstance(value, msgspec.Struct):
         return rounded(value, times)
     if isinstance(value, dict):
-        return {key: _rounded(inner, times or key.endswith(_ENDINGS)) for key, inner in value.items()}
+        return {
+            key: _rounded(inner, times or key.endswith(_ENDINGS)) for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return type(value)(_rounded(inner, times) for inner in value)
     if isinstance(value, float):  # NumPy's is one, too

@@ -23,7 +23,8 @@ ENDLESS = 1 << 62
 Pair = tuple[int, int]
 LATE_RTTS = 4
 """Base RTTs after a fault in which a verdict may concern packets sent before [ours]."""
-NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))  # trimmed, or never left their host
+# trimmed, or never left their host
+NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
 
 
 def kind_of(name: str) -> Kind:
@@ -72,12 +73,23 @@ def outages_of(run: Run) -> list[Outage]:
         if line.phase != ("down" if cyclic else "begin"):
             continue
         end_phases = ("up", "heal") if cyclic else ("heal",)
-        end = next((later.t_ns for later in lines[i + 1 :] if later.name == line.name and later.phase in end_phases), ENDLESS)
+        end = next(
+            (
+                later.t_ns
+                for later in lines[i + 1 :]
+                if later.name == line.name and later.phase in end_phases
+            ),
+            ENDLESS,
+        )
         begun = line
         if not kind_of(line.fault).wanders:
-            begun = next(other for other in lines if other.name == line.name and other.phase == "begin")
+            begun = next(
+                other for other in lines if other.name == line.name and other.phase == "begin"
+            )
         options = line.to, line.probability, line.direction
-        outages.append(Outage(line.name, line.fault, line.on, line.t_ns, end, tuple(begun.links), *options))
+        outages.append(
+            Outage(line.name, line.fault, line.on, line.t_ns, end, tuple(begun.links), *options)
+        )
     return outages
 
 
@@ -93,20 +105,33 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """Return the EVs whose paths an outage hits; none where an EV names no path (adaptive routing)."""
+    """Return the EVs whose paths an outage hits; none where an EV names no path (adaptive
+    routing)."""
     entry = outage.entry
-    if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
+    if (
+        src == dst
+        or not (entry.takes or entry.loses)
+        or not outage.probability
+        or fabric.routing == ADAPTIVE
+    ):
         return frozenset()
     paths = _cables(fabric, src, dst, outage.direction)
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
 def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
-    return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
+    return frozenset(
+        link
+        for outage in outages
+        if outage.dead and outage.begin <= t < outage.end
+        for link in outage.links
+    )
 
 
 def changes(outages: Iterable[Outage]) -> list[float]:
-    return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
+    return sorted(
+        {t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS}
+    )
 
 
 @lru_cache(maxsize=16)
@@ -146,17 +171,28 @@ class Failures:
             run.of(log.Loss),
             run.of(log.Reroute),
         )
-        # A change from DENIED is no verdict: the denial ended, and probes must now be answered on the path.
-        self.verdicts = [line for line in self.moves if line.to == "ASSUMED_BAD" and line.from_ != "DENIED"]
+        # A change from DENIED is no verdict: the denial ended, and probes must now be answered on
+        # the path.
+        self.verdicts = [
+            line for line in self.moves if line.to == "ASSUMED_BAD" and line.from_ != "DENIED"
+        ]
 
     @cached_property
     def pairs(self) -> list[Pair]:
         run, hosts = self.run, self.run.record.ranks
         if run.named_flows:
-            return list(dict.fromkeys((hosts[flow.src], hosts[flow.dst]) for flow in run.named_flows))
+            return list(
+                dict.fromkeys((hosts[flow.src], hosts[flow.dst]) for flow in run.named_flows)
+            )
         if run.record.workload not in COLLECTIVES:
             return []
-        return list(dict.fromkeys(pair for phase in collective_phases(run.record.workload, hosts) for pair in phase.traffic))
+        return list(
+            dict.fromkeys(
+                pair
+                for phase in collective_phases(run.record.workload, hosts)
+                for pair in phase.traffic
+            )
+        )
 
     @cached_property
     def _heard_of(self) -> list[Pair]:
@@ -168,7 +204,8 @@ class Failures:
 
     @cached_property
     def _arrivals(self) -> dict[tuple[Pair, int | None, int | None], list[float]]:
-        """Packet -> ascending times at which its sender, which had found it lost, knew that it had arrived (PSNs wrap)."""
+        """Packet -> ascending times at which its sender, which had found it lost, knew that it had
+        arrived (PSNs wrap)."""
         arrivals: dict[tuple[Pair, int | None, int | None], list[float]] = {}
         for line in self.run.of(log.Redelivered):
             arrivals.setdefault((line.pair, line.qpn, line.psn), []).append(line.t_ns)
@@ -184,26 +221,40 @@ class Failures:
 
     @cached_property
     def samples_of(self) -> dict[Pair, list[log.Cwnd | log.Srtt]]:
-        """MRC's lines with RTTs and windows every few RTTs, and those of flows. Per-bin lines of collectives came later, are of the bin's
-        end, and would change figures."""
+        """MRC's lines with RTTs and windows every few RTTs, and those of flows. Per-bin lines of
+        collectives came later, are of the bin's end, and would change figures."""
         lines = self.run.of_any(log.Srtt, log.Cwnd)
-        return by_pair(x for x in lines if isinstance(x, log.Srtt) or (isinstance(x, log.Cwnd) and x.flow is not None))
+        return by_pair(
+            x
+            for x in lines
+            if isinstance(x, log.Srtt) or (isinstance(x, log.Cwnd) and x.flow is not None)
+        )
 
     @cached_property
     def bins_of(self) -> dict[Pair, pd.DataFrame]:
         evs = self.run.evs
-        return {(int(rows["host"].iloc[0]), int(rows["peer"].iloc[0])): rows for _, rows in evs.groupby(["host", "peer"])}
+        return {
+            (int(rows["host"].iloc[0]), int(rows["peer"].iloc[0])): rows
+            for _, rows in evs.groupby(["host", "peer"])
+        }
 
     def redelivered(self, loss: log.Loss) -> float | None:
         """Return when the sender of a packet found lost knew that it had arrived, ns."""
-        return next((t for t in self._arrivals.get((loss.pair, loss.qpn, loss.psn), ()) if t >= loss.t_ns), None)
+        return next(
+            (t for t in self._arrivals.get((loss.pair, loss.qpn, loss.psn), ()) if t >= loss.t_ns),
+            None,
+        )
 
     def hits(self, outage: Outage, pair: Pair) -> frozenset[int]:
         return hit_evs(self.run.fabric, outage, *pair)
 
     def flows_hit(self, outages: Iterable[Outage]) -> list[Flow]:
         hosts = self.run.record.ranks
-        return [flow for flow in self.run.named_flows if any(self.hits(o, (hosts[flow.src], hosts[flow.dst])) for o in outages)]
+        return [
+            flow
+            for flow in self.run.named_flows
+            if any(self.hits(o, (hosts[flow.src], hosts[flow.dst])) for o in outages)
+        ]
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
         if outage not in self._dead:
@@ -231,9 +282,16 @@ class Failures:
         return _most_peers(run.record.workload, tuple(hosts)).get(host, 1)
 
     def traffic_start(self, host: int | None = None) -> float:
-        """Return when traffic began, ns, with warm-up: first flow or step, else the agents' start."""
+        """Return when traffic began, ns, with warm-up: first flow or step, else the agents'
+        start."""
         run, record = self.run, self.run.record
         if record.t0_ns is not None:
-            return record.t0_ns + min((f.start_ns for f in run.named_flows if host in (None, record.ranks[f.src])), default=0)
+            return record.t0_ns + min(
+                (f.start_ns for f in run.named_flows if host in (None, record.ranks[f.src])),
+                default=0,
+            )
         starts = [line.start_ns for line in run.of(log.Step) if host in (None, line.host)]
-        return min(starts or [line.t_ns for line in run.of(log.Start) if line.host == log.NO_HOST], default=record.window_ns[0])
+        return min(
+            starts or [line.t_ns for line in run.of(log.Start) if line.host == log.NO_HOST],
+            default=record.window_ns[0],
+        )

@@ -19,10 +19,23 @@ Scalar = str | int | float | bool | None
 
 
 def row(run: Run, scenario_name: str) -> dict[str, Scalar]:
-    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", others are dropped."""
-    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: getattr(run, key) for key in VARIABLES[1:]}, **run.settings}
+    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ",
+    others are dropped."""
+    variables: dict[str, Scalar] = {
+        "scenario": scenario_name,
+        **{key: getattr(run, key) for key in VARIABLES[1:]},
+        **run.settings,
+    }
     figures: dict[str, Scalar] = {FIRST_FIGURE: run.ranks}
-    _flatten({key: value for key, value in plain(run).items() if key not in VARIABLES and key != "settings"}, "", figures)
+    _flatten(
+        {
+            key: value
+            for key, value in plain(run).items()
+            if key not in VARIABLES and key != "settings"
+        },
+        "",
+        figures,
+    )
     return {**variables, **{key: value for key, value in figures.items() if key not in variables}}
 
 
@@ -39,12 +52,16 @@ def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> N
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
     columns = [str(column) for column in frame.columns]
-    return columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)] if FIRST_FIGURE in columns else []
+    return (
+        columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)]
+        if FIRST_FIGURE in columns
+        else []
+    )
 
 
 def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a frame that Parquet accepts: one type per column (text if runs differ). ``floats``: floating-point columns, even if all
-    values are whole."""
+    """Return a frame that Parquet accepts: one type per column (text if runs differ). ``floats``:
+    floating-point columns, even if all values are whole."""
     columns: dict[str, Any] = {}
     for key in dict.fromkeys(key for r in rows for key in r):
         values = [r.get(key) for r in rows]
@@ -54,9 +71,17 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
         if key in floats or (float in types and types <= {int, float}):
             columns[key] = np.array(values, "float64")
         elif types == {int}:
-            columns[key] = np.array(values) if complete else pd.Series(values, dtype="object").astype("Int64").array
+            columns[key] = (
+                np.array(values)
+                if complete
+                else pd.Series(values, dtype="object").astype("Int64").array
+            )
         elif types == {bool}:
-            columns[key] = np.array(values) if complete else pd.Series(values, dtype="object").astype("boolean").array
+            columns[key] = (
+                np.array(values)
+                if complete
+                else pd.Series(values, dtype="object").astype("boolean").array
+            )
         elif types:
             texts = [None if value is None or value != value else str(value) for value in values]
             columns[key] = pd.array(texts, dtype=pd.StringDtype(na_value=np.nan))
@@ -66,7 +91,8 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
 
 
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
-    """Write .csv and .parquet, each whole or not at all: an interruption leaves the earlier file."""
+    """Write .csv and .parquet, each whole or not at all: an interruption leaves the earlier
+    file."""
     for ending in ("csv", "parquet"):
         with replacing(directory / f"{name}.{ending}") as part:
             if ending == "csv":

@@ -11,8 +11,9 @@ from testbed.results.summary import Dcqcn
 WINDOW_NS = 1e6
 LEVEL = 0.1
 MOST_NS = 10e6
-"""Rates are level if each, from one host to another, stays within 10 % of its mean in two windows of 1 ms; a waiter gives up after 10 ms
-[ours]. A window holds some eighteen of DCQCN's increases (a timer of 55 us)."""
+"""Rates are level if each, from one host to another, stays within 10 % of its mean in two windows
+of 1 ms; a waiter gives up after 10 ms [ours]. A window holds some eighteen of DCQCN's increases (a
+timer of 55 us)."""
 PART_NS = 1e5
 
 
@@ -32,14 +33,24 @@ def figures(run: Run) -> Dcqcn | None:
 
 
 def levels(rates: pd.DataFrame, line: int) -> pd.Series[bool]:
-    """Return by time, ns, whether rates were level in the two windows before. A ``rate_bps`` of 0 stands for ``line``."""
+    """Return by time, ns, whether rates were level in the two windows before. A ``rate_bps`` of 0
+    stands for ``line``."""
     parts = round(WINDOW_NS / PART_NS)
-    known = rates.assign(rate=rates["rate_bps"].astype(float).replace(0.0, float(line)), part=(rates["t_ns"] // PART_NS).astype(int))
+    known = rates.assign(
+        rate=rates["rate_bps"].astype(float).replace(0.0, float(line)),
+        part=(rates["t_ns"] // PART_NS).astype(int),
+    )
     by_qp = known.pivot_table(index="part", columns=["host", "peer", "qpn"], values="rate")
-    by_part = by_qp.reindex(range(by_qp.index[0], by_qp.index[-1] + 1)).T.groupby(level=["host", "peer"]).sum(min_count=1).T
+    by_part = (
+        by_qp.reindex(range(by_qp.index[0], by_qp.index[-1] + 1))
+        .T.groupby(level=["host", "peer"])
+        .sum(min_count=1)
+        .T
+    )
     late = by_part.rolling(parts, min_periods=1).mean()
     early = late.shift(parts)
-    off = ((late - early).abs() / (late + early)).max(axis=1).iloc[2 * parts - 1 :]  # of the mean over both windows
+    # of the mean over both windows
+    off = ((late - early).abs() / (late + early)).max(axis=1).iloc[2 * parts - 1 :]
     return pd.Series(off.to_numpy() <= LEVEL, index=(off.index.to_numpy() + 1) * PART_NS)
 
 
@@ -47,6 +58,7 @@ def note(found: Dcqcn | None) -> list[str]:
     if found is None or found.level:
         return []
     return [
-        f"unsettled: DCQCN's rates were not level when measuring began, {found.waited_ns / 1e6:.1f} ms after the first packet "
-        "(each within 10 % of its mean over two windows of 1 ms)"
+        "unsettled: DCQCN's rates were not level when measuring began, "
+        f"{found.waited_ns / 1e6:.1f} ms after the first packet (each within 10 % of its mean "
+        "over two windows of 1 ms)"
     ]

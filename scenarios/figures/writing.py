@@ -46,7 +46,8 @@ def is_full(directory: Path) -> bool:
 
 @contextmanager
 def written_to(directory: Path) -> Iterator[None]:
-    """Raise :class:`Unwritable` if the machine refuses disk space, memory or files, also if an agent died for this reason."""
+    """Raise :class:`Unwritable` if the machine refuses disk space, memory or files, also if an
+    agent died for this reason."""
     try:
         yield
     except ClusterDied as error:
@@ -62,7 +63,10 @@ def written_to(directory: Path) -> Iterator[None]:
 
 def _of_another_file(error: Exception, directory: Path) -> bool:
     filename = error.filename if isinstance(error, OSError) else None
-    return isinstance(filename, (str, Path)) and directory.resolve() not in (Path(filename).resolve(), *Path(filename).resolve().parents)
+    return isinstance(filename, (str, Path)) and directory.resolve() not in (
+        Path(filename).resolve(),
+        *Path(filename).resolve().parents,
+    )
 
 
 def _line(directory: Path, number: int) -> str:

@@ -1,1 +1,2 @@
-"""Checks and carries out programs of computing and communicating, from descriptions or traces (docs/how/traces.md)."""
+"""Checks and carries out programs of computing and communicating, from descriptions or traces
+(docs/how/traces.md)."""

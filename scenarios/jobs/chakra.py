@@ -1,18 +1,21 @@
-"""Reads Chakra execution traces: ``NAME.0.et``, ``NAME.1.et``, ..., one file per rank (MLCommons Chakra, schema 0.0.4 and 1.0.0, of the
-same layout).
+"""Reads Chakra execution traces: ``NAME.0.et``, ``NAME.1.et``, ..., one file per rank (MLCommons
+Chakra, schema 0.0.4 and 1.0.0, of the same layout).
 
-A file is a sequence of protobuf messages, each after its length as a varint: one GlobalMetadata, then nodes. Chakra's own tools read it
-gzipped, too. Or it is JSON: what Chakra's jsonizer writes (objects one after the other, in protobuf's mapping to JSON), or a table with a
-list of nodes: ``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Every length is checked against what is
-there: a hostile file costs no more than its unpacked size.
+A file is a sequence of protobuf messages, each after its length as a varint: one GlobalMetadata,
+then nodes. Chakra's own tools read it gzipped, too. Or it is JSON: what Chakra's jsonizer writes
+(objects one after the other, in protobuf's mapping to JSON), or a table with a list of nodes:
+``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Every length is
+checked against what is there: a hostile file costs no more than its unpacked size.
 
-Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes are as ASTRA-sim takes them: an
-all-gather's is what one rank gives. Data dependencies are followed. Control dependencies are, too, as in ASTRA-sim's feeder, unless one
-names a node that is not there or they make a cycle: in a trace of PyTorch they say who called whom, the converter drops nodes that others
-name, and Chakra's own feeder ignores them.
+Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes are
+as ASTRA-sim takes them: an all-gather's is what one rank gives. Data dependencies are followed.
+Control dependencies are, too, as in ASTRA-sim's feeder, unless one names a node that is not there
+or they make a cycle: in a trace of PyTorch they say who called whom, the converter drops nodes that
+others name, and Chakra's own feeder ignores them.
 
-A group is named by the attribute ``pg_name``: in a JSON file, ``{"name": [ranks]}``, or in the metadata node of PyTorch's process groups.
-No name is all ranks, and so is "0", as in ASTRA-sim, unless somebody defines it.
+A group is named by the attribute ``pg_name``: in a JSON file, ``{"name": [ranks]}``, or in the
+metadata node of PyTorch's process groups. No name is all ranks, and so is "0", as in ASTRA-sim,
+unless somebody defines it.
 """
 
 from __future__ import annotations
@@ -37,15 +40,37 @@ MOST_TABLES = 8_000_000
 """Tables and lists of a JSON file, a dozen to a node of some 70 bytes each [ours]."""
 MOST_NAMED = 4096  # groups in a JSON file [ours]
 MOST_RANKS = 1024
-TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
+TYPES = (
+    "INVALID",
+    "METADATA",
+    "MEM_LOAD",
+    "MEM_STORE",
+    "COMP",
+    "COMM_SEND",
+    "COMM_RECV",
+    "COMM_COLL",
+)
 COLLECTIVE_TYPES = (
-    "ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL", "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK",
+    "ALL_REDUCE",
+    "REDUCE",
+    "ALL_GATHER",
+    "GATHER",
+    "SCATTER",
+    "BROADCAST",
+    "ALL_TO_ALL",
+    "REDUCE_SCATTER",
+    "REDUCE_SCATTER_BLOCK",
     "BARRIER",
-)  # fmt: skip
+)
 OPERATIONS = {
-    "ALL_REDUCE": "all_reduce", "ALL_GATHER": "all_gather", "BROADCAST": "broadcast", "ALL_TO_ALL": "all_to_all",
-    "REDUCE_SCATTER": "reduce_scatter", "REDUCE_SCATTER_BLOCK": "reduce_scatter", "BARRIER": "all_reduce",
-}  # fmt: skip
+    "ALL_REDUCE": "all_reduce",
+    "ALL_GATHER": "all_gather",
+    "BROADCAST": "broadcast",
+    "ALL_TO_ALL": "all_to_all",
+    "REDUCE_SCATTER": "reduce_scatter",
+    "REDUCE_SCATTER_BLOCK": "reduce_scatter",
+    "BARRIER": "all_reduce",
+}
 BARRIER_BYTES = 4
 Value = int | float | str | list[Any] | None
 _NUMBERS = {7, 9, 11, 13, 27}
@@ -55,8 +80,14 @@ _FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 _BOOLS, _STRING = 28, 29
 _FILE = re.compile(r"(?:(.+)[._-])?(?:rank[._-]?)?([0-9]{1,4})\.(et|json)(?:\.gz)?")
 _OTHER = {  # keys of a JSON file -> what it is
-    "traceEvents": "a trace of PyTorch's profiler: chakra_trace_link joins it with the host's trace, chakra_converter makes NAME.0.et",
-    "schema": "an execution trace of PyTorch: chakra_trace_link and then chakra_converter PyTorch make NAME.0.et of it",
+    "traceEvents": (
+        "a trace of PyTorch's profiler: chakra_trace_link joins it with the host's trace, "
+        "chakra_converter makes NAME.0.et"
+    ),
+    "schema": (
+        "an execution trace of PyTorch: chakra_trace_link and then chakra_converter PyTorch make "
+        "NAME.0.et of it"
+    ),
 }
 
 
@@ -93,7 +124,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
             if wire == 2:
                 size, at = _varint(data, at)
             if size > len(data) - at:
-                raise _Broken(f"field {number} of {size} bytes, of which {len(data) - at} are there")
+                raise _Broken(
+                    f"field {number} of {size} bytes, of which {len(data) - at} are there"
+                )
             yield number, data[at : at + size]
             at += size
         else:
@@ -131,7 +164,11 @@ def _attribute(data: memoryview) -> tuple[str, Value]:
             value = _signed(field)
         elif number in _ZIGZAG and isinstance(field, int):
             value = field >> 1 ^ -(field & 1)
-        elif number in _FIXED and not isinstance(field, int) and len(field) == struct.calcsize(_FIXED[number]):
+        elif (
+            number in _FIXED
+            and not isinstance(field, int)
+            and len(field) == struct.calcsize(_FIXED[number])
+        ):
             value = struct.unpack(_FIXED[number], field)[0]
         elif number == _BOOLS and not isinstance(field, int):
             return name, [bool(one) for _, values in _fields(field) for one in _numbers(values)]
@@ -170,8 +207,14 @@ class _Raw:
                 self.data += _numbers(field)
             elif number == 7:
                 self.micros = field
-            elif number == 8 and not isinstance(field, int) and self.type == TYPES.index("METADATA"):
-                texts = [bytes(text) for n, text in _fields(field) if n == 1 and not isinstance(text, int)]
+            elif (
+                number == 8 and not isinstance(field, int) and self.type == TYPES.index("METADATA")
+            ):
+                texts = [
+                    bytes(text)
+                    for n, text in _fields(field)
+                    if n == 1 and not isinstance(text, int)
+                ]
                 self.inputs = b"".join(texts).decode(errors="replace")
             elif number == 10 and not isinstance(field, int):
                 name, value = _attribute(field)
@@ -196,9 +239,15 @@ class _Raw:
             elif key == "attr" and isinstance(value, list):
                 for one in value:
                     if isinstance(one, dict):
-                        kept = [held for name, held in one.items() if name not in ("name", "docString", "doc_string")]
+                        kept = [
+                            held
+                            for name, held in one.items()
+                            if name not in ("name", "docString", "doc_string")
+                        ]
                         held = kept[0] if kept else 0
-                        self.attributes[str(one.get("name"))] = held.get("values") if isinstance(held, dict) else held
+                        self.attributes[str(one.get("name"))] = (
+                            held.get("values") if isinstance(held, dict) else held
+                        )
             else:
                 self.attributes[key] = value
 
@@ -206,7 +255,9 @@ class _Raw:
         value = self.attributes.get(name)
         if isinstance(value, str):
             return int(value) if re.fullmatch(r"-?[0-9]{1,20}", value) else None
-        return _whole(value) if isinstance(value, float) else value if isinstance(value, int) else None
+        return (
+            _whole(value) if isinstance(value, float) else value if isinstance(value, int) else None
+        )
 
     @property
     def weight(self) -> int:
@@ -222,24 +273,33 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """Read PyTorch's groups, which a metadata node holds as JSON within a list; no ranks are all ranks."""
+        """Read PyTorch's groups, which a metadata node holds as JSON within a list; no ranks are
+        all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
-            return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
+            return {
+                str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"])))
+                or tuple(range(count))
+                for one in named
+            }
         except (ValueError, KeyError, TypeError, RecursionError):  # _Broken is a ValueError
             return {}
 
 
 def _integer(value: Any) -> int:
     """Read a number, which protobuf's mapping to JSON writes as a string if it is long."""
-    if isinstance(value, (int, float, str)) and re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?", text := str(value)):
+    if isinstance(value, (int, float, str)) and re.fullmatch(
+        r"[0-9]{1,20}(\.[0-9]*)?", text := str(value)
+    ):
         return int(text.partition(".")[0])
     raise _Broken(f"{str(value)[:40]!r} is no number")
 
 
 def _place(value: Any, names: tuple[str, ...]) -> int:
     """Take a name or a number: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
-    word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace("COLLCOMM", "COMMCOLL")
+    word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace(
+        "COLLCOMM", "COMMCOLL"
+    )
     plain = [name.replace("_", "") for name in names]
     return plain.index(word) if word in plain else _integer(value)
 
@@ -253,14 +313,18 @@ def _messages(data: memoryview, name: str) -> Iterator[memoryview]:
         except _Broken as error:
             raise PlanError(f"{name}: message {count} at byte {begin}: {error}") from None
         if size > len(data) - at:
-            raise PlanError(f"{name}: message {count} at byte {begin} has {size} bytes, of which {len(data) - at} are there")
+            raise PlanError(
+                f"{name}: message {count} at byte {begin} has {size} bytes, of which "
+                f"{len(data) - at} are there"
+            )
         yield data[at : at + size]
         at += size
         count += 1
 
 
 def files_of(path: Path) -> list[Path]:
-    """List files in rank order: of a directory, of any rank's file, or of ``NAME``. Raises :class:`PlanError`."""
+    """List files in rank order: of a directory, of any rank's file, or of ``NAME``. Raises
+    :class:`PlanError`."""
     folder = path if path.is_dir() else path.parent
     found: dict[tuple[str, str], dict[int, Path]] = {}  # by name and kind
     files = sorted(file for file in (folder.iterdir() if folder.is_dir() else ()) if file.is_file())
@@ -278,20 +342,33 @@ def files_of(path: Path) -> list[Path]:
         if not chosen or (match and not path.exists()):
             names = dict.fromkeys([file.name for file in files] + [name for name, _ in found])
             near = get_close_matches(path.name, names, 3, 0.5)
-            raise PlanError(f"{path}: there is no such file" + (f": did you mean {' or '.join(near)}?" if near else ""))
+            raise PlanError(
+                f"{path}: there is no such file"
+                + (f": did you mean {' or '.join(near)}?" if near else "")
+            )
         found = chosen
-    if len(found) > 1 and len(kinds := {key: ranks for key, ranks in found.items() if key[1] == "et"}) == 1:
+    if (
+        len(found) > 1
+        and len(kinds := {key: ranks for key, ranks in found.items() if key[1] == "et"}) == 1
+    ):
         found = kinds
     if len(found) != 1:
         stems = sorted({name or "N" for name, _ in found})
-        what = f"traces of {len(found)} jobs ({', '.join(stems[:4])}): name one" if found else "no NAME.0.et, NAME.1.et, ... in it"
+        what = (
+            f"traces of {len(found)} jobs ({', '.join(stems[:4])}): name one"
+            if found
+            else "no NAME.0.et, NAME.1.et, ... in it"
+        )
         raise PlanError(f"{path}: {what}")
     ranks = next(iter(found.values()))
     if len(ranks) == 1:
         return list(ranks.values())
     if sorted(ranks) != list(range(len(ranks))) or len(ranks) > MOST_RANKS:
         missing = next((rank for rank in range(len(ranks)) if rank not in ranks), MOST_RANKS)
-        raise PlanError(f"{path}: {len(ranks)} files, but none of rank {missing}; expected 2 to {MOST_RANKS} files, numbered from 0")
+        raise PlanError(
+            f"{path}: {len(ranks)} files, but none of rank {missing}; expected 2 to {MOST_RANKS} "
+            "files, numbered from 0"
+        )
     return [ranks[rank] for rank in range(len(ranks))]
 
 
@@ -304,7 +381,11 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
     except files.FileError as error:
         raise PlanError(str(error)) from None
     if not isinstance(data, dict) or len(data) > MOST_NAMED:
-        count = f"{len(data):,} groups, {MOST_NAMED:,} at most" if isinstance(data, dict) else "no table of groups"
+        count = (
+            f"{len(data):,} groups, {MOST_NAMED:,} at most"
+            if isinstance(data, dict)
+            else "no table of groups"
+        )
         raise PlanError(f'{path.name}: {count}: {{"name": [ranks], ...}} is expected')
     groups: dict[str, tuple[int, ...]] = {}
     for name, given in data.items():
@@ -320,9 +401,13 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
     if (count := data.count(b"{") + data.count(b"[")) > MOST_TABLES:
-        raise PlanError(f"{name}: {count:,} tables and lists, {MOST_TABLES:,} at most: replay fewer ranks or steps")
+        raise PlanError(
+            f"{name}: {count:,} tables and lists, {MOST_TABLES:,} at most: replay fewer ranks or "
+            "steps"
+        )
     text, at = data.decode(errors="replace").strip(), 0
-    decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 21 else digits)  # refused where it stands
+    # refused where it stands
+    decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 21 else digits)
     values: list[Any] = []
     try:
         while at < len(text):
@@ -331,18 +416,34 @@ def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
             values += value if isinstance(value, list) else [value]
             at = next((n for n in range(at, len(text)) if text[n] not in " \t\r\n,"), len(text))
     except (ValueError, RecursionError) as error:
-        why = "its tables and lists lie too deep in each other" if isinstance(error, RecursionError) else error
-        raise PlanError(str(error) if isinstance(error, files.FileError) else f"{name}: {why}") from None
+        why = (
+            "its tables and lists lie too deep in each other"
+            if isinstance(error, RecursionError)
+            else error
+        )
+        raise PlanError(
+            str(error) if isinstance(error, files.FileError) else f"{name}: {why}"
+        ) from None
     first = values[0] if values and isinstance(values[0], dict) else {}
-    listed = next((first[key] for key in ("workload_graph", "nodes") if isinstance(first.get(key), list)), None)
+    listed = next(
+        (first[key] for key in ("workload_graph", "nodes") if isinstance(first.get(key), list)),
+        None,
+    )
     if other := next((what for key, what in _OTHER.items() if key in first), None):
         raise PlanError(f"{name} is {other}")
     for count, value in enumerate(values if listed is None else listed):
-        if listed is None and count == 0 and isinstance(value, dict) and not value.keys() & {"id", "Id", "type"}:
+        if (
+            listed is None
+            and count == 0
+            and isinstance(value, dict)
+            and not value.keys() & {"id", "Id", "type"}
+        ):
             continue  # GlobalMetadata
         raw = _Raw(rank)
         try:
-            if not isinstance(value, dict) or not {"type", "node_type", "nodetype"} & {key.lower() for key in value}:
+            if not isinstance(value, dict) or not {"type", "node_type", "nodetype"} & {
+                key.lower() for key in value
+            }:
                 raise _Broken("it is no table with an id and a type")
             raw.take(value)
         except _Broken as error:
@@ -355,23 +456,34 @@ def _protobuf(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
         raw = _Raw(rank)
         try:
             if count == 0:
-                if any(number == 1 and isinstance(field, int) for number, field in _fields(message)):
-                    raise PlanError(f"{name}: it begins with a node, not with GlobalMetadata: of a schema before 0.0.4, which is not read")
+                if any(
+                    number == 1 and isinstance(field, int) for number, field in _fields(message)
+                ):
+                    raise PlanError(
+                        f"{name}: it begins with a node, not with GlobalMetadata: of a schema "
+                        "before 0.0.4, which is not read"
+                    )
                 continue
             raw.read(message)
         except _Broken as error:
-            raise PlanError(f"{name}: message {count} is no {'node' if count else 'GlobalMetadata'}: {error}") from None
+            raise PlanError(
+                f"{name}: message {count} is no {'node' if count else 'GlobalMetadata'}: {error}"
+            ) from None
         yield raw
 
 
-def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks: int | None = None) -> Plan:
-    """``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the node's number,
-    OSError."""
+def read(
+    path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks: int | None = None
+) -> Plan:
+    """``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises
+    :class:`PlanError` with the node's number, OSError."""
     found = files_of(path)
     if len(found) == 1:
         if ranks is None:
             _nodes_of(found[0], 0, MOST_READ)  # that it is something else is said first
-            raise PlanError(f"{found[0].name} is the trace of one rank: --ranks N has N ranks carry it out")
+            raise PlanError(
+                f"{found[0].name} is the trace of one rank: --ranks N has N ranks carry it out"
+            )
         found *= ranks
     skipped: dict[str, int] = {}
     made: list[list[Node]] = []
@@ -391,7 +503,10 @@ def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks:
         control.append([tuple(raw.control) for raw in raws])
     if not any(before for own in control for before in own):
         return Plan(tuple(map(tuple, made)), skipped)
-    both = [[_with(node, before) for node, before in zip(*own, strict=True)] for own in zip(made, control, strict=True)]
+    both = [
+        [_with(node, before) for node, before in zip(*own, strict=True)]
+        for own in zip(made, control, strict=True)
+    ]
     if why := next(filter(None, map(_contradiction, both, range(len(both)))), None):
         what = f"control dependencies ({why}: data dependencies alone are followed)"
         skipped[what] = sum(len(before) for own in control for before in own)
@@ -433,7 +548,9 @@ def _contradiction(nodes: Sequence[Node], rank: int) -> str | None:
     return None
 
 
-def _node(raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped: dict[str, int]) -> Node:
+def _node(
+    raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped: dict[str, int]
+) -> Node:
     after = tuple(dict.fromkeys(raw.data))
     kind = TYPES[raw.type] if raw.type < len(TYPES) else f"type {raw.type}"
 
@@ -451,8 +568,17 @@ def _node(raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped:
             if raw.micros * 1000 > MAX_TIME // NS:
                 raise PlanError(f"{raw}: {raw.micros} us are more than a day")
             if not raw.micros and raw.value("num_ops"):
-                return nothing("COMP nodes with num_ops and without duration_micros: nobody knows how long they take")
-            return Node(raw.number, COMPUTE if raw.micros else NOTHING, raw.name, after, ns=raw.micros * 1000)
+                return nothing(
+                    "COMP nodes with num_ops and without duration_micros: nobody knows how long "
+                    "they take"
+                )
+            return Node(
+                raw.number,
+                COMPUTE if raw.micros else NOTHING,
+                raw.name,
+                after,
+                ns=raw.micros * 1000,
+            )
         case "METADATA" | "MEM_LOAD" | "MEM_STORE" | "INVALID":
             return nothing(f"{kind} nodes")
         case "COMM_SEND" | "COMM_RECV":
@@ -463,15 +589,30 @@ def _node(raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped:
             if peer is None:
                 return nothing(f"{kind} nodes without {other}: nobody knows with whom")
             own = SEND if kind == "COMM_SEND" else RECV
-            return Node(raw.number, own, raw.name, after, size=size, peer=peer, tag=raw.value("comm_tag") or 0)
+            return Node(
+                raw.number,
+                own,
+                raw.name,
+                after,
+                size=size,
+                peer=peer,
+                tag=raw.value("comm_tag") or 0,
+            )
         case "COMM_COLL":
-            return _collective(raw, Node(raw.number, NOTHING, raw.name, after), size, count, groups, nothing)
+            return _collective(
+                raw, Node(raw.number, NOTHING, raw.name, after), size, count, groups, nothing
+            )
     raise PlanError(f"{raw}: nodes of {kind} cannot be replayed")
 
 
 def _collective(
-    raw: _Raw, node: Node, size: int | None, count: int, groups: Mapping[str, tuple[int, ...]], nothing: Callable[[str], Node]
-) -> Node:  # fmt: skip
+    raw: _Raw,
+    node: Node,
+    size: int | None,
+    count: int,
+    groups: Mapping[str, tuple[int, ...]],
+    nothing: Callable[[str], Node],
+) -> Node:
     name = raw.collective
     if size is None and name != "BARRIER":
         return nothing("COMM_COLL nodes without comm_size (what the host does around a call)")
@@ -483,12 +624,19 @@ def _collective(
     elif named in (None, "", "0", 0):
         group = tuple(range(count))
     else:
-        raise PlanError(f"{raw}: its group {str(named)[:40]!r} is in no file of groups: give one with --groups FILE")
+        raise PlanError(
+            f"{raw}: its group {str(named)[:40]!r} is in no file of groups: give one with "
+            "--groups FILE"
+        )
     dimensions = raw.attributes.get("involved_dim")
     if isinstance(dimensions, list) and not all(dimensions) and group == tuple(range(count)):
         what = "involved_dim with a dimension left out (the call is of its whole group)"
         nothing(what)
     if len(group) == 1:
         return nothing(f"{name} in a group of one rank")
-    total = BARRIER_BYTES if name == "BARRIER" else (size or 0) * (len(group) if name == "ALL_GATHER" else 1)
+    total = (
+        BARRIER_BYTES
+        if name == "BARRIER"
+        else (size or 0) * (len(group) if name == "ALL_GATHER" else 1)
+    )
     return replace(node, kind=OPERATIONS[name], size=total, group=group)

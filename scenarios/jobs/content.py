@@ -15,7 +15,8 @@ BOM = b"\xef\xbb\xbf"
 
 
 def content(path: Path, most: int = MOST_FILE) -> bytes:
-    """Unpack gzip and drop a byte order mark. Raises :class:`PlanError` for a large file, OSError."""
+    """Unpack gzip and drop a byte order mark. Raises :class:`PlanError` for a large file,
+    OSError."""
     try:
         data = files.content(path, most)
         if data[:2] == b"\x1f\x8b":
@@ -30,9 +31,14 @@ def content(path: Path, most: int = MOST_FILE) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """Tell JSON from a first message of ten bytes, which begins with a line feed, too; JSON that a program writes does not."""
-    return data[:1] in (b"{", b"[") or (data[:1].isspace() and data[:1] != b"\n" and data.lstrip()[:1] in (b"{", b"["))
+    """Tell JSON from a first message of ten bytes, which begins with a line feed, too; JSON that a
+    program writes does not."""
+    return data[:1] in (b"{", b"[") or (
+        data[:1].isspace() and data[:1] != b"\n" and data.lstrip()[:1] in (b"{", b"[")
+    )
 
 
 def is_text(path: Path) -> bool:
-    return Path(path.name.removesuffix(".gz")).suffix not in (".et", ".json") and not is_json(content(path))
+    return Path(path.name.removesuffix(".gz")).suffix not in (".et", ".json") and not is_json(
+        content(path)
+    )

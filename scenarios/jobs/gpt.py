@@ -1,7 +1,7 @@
 """A GPT of some 210,000 parameters in NumPy: forward, backward and Adam, in float32.
 
-It is GPT-2 (Radford et al. 2019) without dropout, embedding and output tied. A step gives the same bits wherever NumPy and the processor
-are the same: one thread, fixed shapes, fixed order.
+It is GPT-2 (Radford et al. 2019) without dropout, embedding and output tied. A step gives the same
+bits wherever NumPy and the processor are the same: one thread, fixed shapes, fixed order.
 """
 
 from __future__ import annotations
@@ -25,11 +25,17 @@ def shapes() -> dict[str, tuple[int, ...]]:
     out: dict[str, tuple[int, ...]] = {"tokens": (VOCABULARY, WIDTH), "places": (CONTEXT, WIDTH)}
     for layer in range(LAYERS):
         out |= {
-            f"{layer}.norm1": (2, WIDTH), f"{layer}.qkv": (WIDTH, 3 * WIDTH), f"{layer}.qkv_bias": (3 * WIDTH,),
-            f"{layer}.out": (WIDTH, WIDTH), f"{layer}.out_bias": (WIDTH,), f"{layer}.norm2": (2, WIDTH),
-            f"{layer}.up": (WIDTH, 4 * WIDTH), f"{layer}.up_bias": (4 * WIDTH,),
-            f"{layer}.down": (4 * WIDTH, WIDTH), f"{layer}.down_bias": (WIDTH,),
-        }  # fmt: skip
+            f"{layer}.norm1": (2, WIDTH),
+            f"{layer}.qkv": (WIDTH, 3 * WIDTH),
+            f"{layer}.qkv_bias": (3 * WIDTH,),
+            f"{layer}.out": (WIDTH, WIDTH),
+            f"{layer}.out_bias": (WIDTH,),
+            f"{layer}.norm2": (2, WIDTH),
+            f"{layer}.up": (WIDTH, 4 * WIDTH),
+            f"{layer}.up_bias": (4 * WIDTH,),
+            f"{layer}.down": (4 * WIDTH, WIDTH),
+            f"{layer}.down_bias": (WIDTH,),
+        }
     return out | {"norm": (2, WIDTH)}
 
 
@@ -63,7 +69,9 @@ def _norm_back(d: Array, gain: Array, kept: tuple[Array, Array], grad: Array) ->
     grad[0] += (d * flat).sum((0, 1))
     grad[1] += d.sum((0, 1))
     d = d * gain[0]
-    out: Array = inverse * (d - d.mean(-1, keepdims=True) - flat * (d * flat).mean(-1, keepdims=True))
+    out: Array = inverse * (
+        d - d.mean(-1, keepdims=True) - flat * (d * flat).mean(-1, keepdims=True)
+    )
     return out
 
 
@@ -74,7 +82,8 @@ def _softmax(x: Array) -> Array:
 
 
 def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float, Array]:
-    """Return mean cross-entropy of the next token, nats, and its gradient. ``given``, ``wanted``: (batch, CONTEXT) tokens."""
+    """Return mean cross-entropy of the next token, nats, and its gradient. ``given``, ``wanted``:
+    (batch, CONTEXT) tokens."""
     p = views(vector)
     batch, length = given.shape
     scale = np.float32((WIDTH // HEADS) ** -0.5)
@@ -89,7 +98,10 @@ def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float
     kept: list[Any] = []
     for layer in range(LAYERS):
         n1, k1 = _norm(x, p[f"{layer}.norm1"])
-        q, k, v = (heads(part) for part in np.split(n1 @ p[f"{layer}.qkv"] + p[f"{layer}.qkv_bias"], 3, axis=-1))
+        q, k, v = (
+            heads(part)
+            for part in np.split(n1 @ p[f"{layer}.qkv"] + p[f"{layer}.qkv_bias"], 3, axis=-1)
+        )
         weights = _softmax(q @ k.transpose(0, 1, 3, 2) * scale + _MASK[:length, :length])
         mixed = joined(weights @ v)
         x = x + mixed @ p[f"{layer}.out"] + p[f"{layer}.out_bias"]
@@ -118,7 +130,11 @@ def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float
         g[f"{layer}.down"] += active.reshape(-1, 4 * WIDTH).T @ flat
         g[f"{layer}.down_bias"] += flat.sum(0)
         inner = _GELU * (1 + np.float32(3 * 0.044715) * u * u)
-        du = (d @ p[f"{layer}.down"].T) * np.float32(0.5) * (1 + bend + u * (1 - bend * bend) * inner)
+        du = (
+            (d @ p[f"{layer}.down"].T)
+            * np.float32(0.5)
+            * (1 + bend + u * (1 - bend * bend) * inner)
+        )
         flat = du.reshape(-1, 4 * WIDTH)
         g[f"{layer}.up"] += n2.reshape(-1, WIDTH).T @ flat
         g[f"{layer}.up_bias"] += flat.sum(0)
@@ -130,7 +146,9 @@ def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float
         dv = weights.transpose(0, 1, 3, 2) @ dm
         dw = dm @ v.transpose(0, 1, 3, 2)
         dw = weights * (dw - (dw * weights).sum(-1, keepdims=True)) * scale
-        dqkv = np.concatenate([joined(dw @ k), joined(dw.transpose(0, 1, 3, 2) @ q), joined(dv)], axis=-1)
+        dqkv = np.concatenate(
+            [joined(dw @ k), joined(dw.transpose(0, 1, 3, 2) @ q), joined(dv)], axis=-1
+        )
         flat = dqkv.reshape(-1, 3 * WIDTH)
         g[f"{layer}.qkv"] += n1.reshape(-1, WIDTH).T @ flat
         g[f"{layer}.qkv_bias"] += flat.sum(0)
@@ -167,4 +185,6 @@ class Adam:
         self.first += np.float32(1 - BETA1) * (gradient - self.first)
         self.second += np.float32(1 - BETA2) * (gradient * gradient - self.second)
         rate = RATE * (1 - BETA2**self.steps) ** 0.5 / (1 - BETA1**self.steps)
-        self.parameters -= np.float32(rate) * self.first / (np.sqrt(self.second) + np.float32(EPSILON))
+        self.parameters -= (
+            np.float32(rate) * self.first / (np.sqrt(self.second) + np.float32(EPSILON))
+        )

@@ -1,8 +1,10 @@
-"""The program of a training job's ranks (agents.communicator): ``gpt_rank.py STEPS SEED COMPUTE_S RANKS TEXT``.
+"""The program of a training job's ranks (agents.communicator): ``gpt_rank.py STEPS SEED COMPUTE_S
+RANKS TEXT``.
 
-A step: gradient of this rank's own sequences, one all-reduce, Adam. It takes COMPUTE_S of the network's time, as if a GPU computed: a
-quicker rank waits. After each step a rank reports what scenarios/jobs/rank.py does, and its loss; at the end the SHA-256 of its parameters.
-Ranks from RANKS on do nothing.
+A step: gradient of this rank's own sequences, one all-reduce, Adam. It takes COMPUTE_S of the
+network's time, as if a GPU computed: a quicker rank waits. After each step a rank reports what
+scenarios/jobs/rank.py does, and its loss; at the end the SHA-256 of its parameters. Ranks from
+RANKS on do nothing.
 """
 
 import hashlib

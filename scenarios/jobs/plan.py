@@ -1,9 +1,12 @@
-"""Plans what every rank of a job computes and communicates, checks it before the start, and estimates its time.
+"""Plans what every rank of a job computes and communicates, checks it before the start, and
+estimates its time.
 
-A rank's nodes depend on each other. They run as on a GPU with streams: computing one node after the other, calls of a group in one order,
-messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not the
-other side has come to its receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way without a
-network, so what would never end is found before the start, and the order of messages is known.
+A rank's nodes depend on each other. They run as on a GPU with streams: computing one node after the
+other, calls of a group in one order, messages as soon as they can, all at once. A message is eager,
+as in ASTRA-sim: a send ends when its bytes are over, whether or not the other side has come to its
+receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way
+without a network, so what would never end is found before the start, and the order of messages is
+known.
 """
 
 from __future__ import annotations
@@ -20,10 +23,14 @@ from topologies.units import NS
 COMPUTE, SEND, RECV, NOTHING = "compute", "send", "recv", "nothing"
 """Kinds of nodes beside collectives; others depend on one of kind "nothing"."""
 COLLECTIVES = {
-    "all_reduce": "ring-allreduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "all_to_all": "all-to-all",
+    "all_reduce": "ring-allreduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
     "broadcast": "all-gather",
-}  # fmt: skip
-"""Operation -> the collective that estimates its time; a broadcast's pipeline carries about what an all-gather's does."""
+}
+"""Operation -> the collective that estimates its time; a broadcast's pipeline carries about what an
+all-gather's does."""
 KINDS = (COMPUTE, SEND, RECV, *COLLECTIVES, NOTHING)
 MOST_NODES = 200_000  # of all ranks together that do something [ours]
 MOST_TIES = 64  # dependencies of a node that is taken out [ours]
@@ -46,9 +53,10 @@ class NeedsHosts(PlanError):
 
 @dataclass(frozen=True)
 class Node:
-    """``number``: as its file has it. ``after``: numbers of nodes of the same rank that come before. ``ns``: of computing, network time.
-    ``size``: bytes, as nccl-tests counts them: all that a rank has at the end of an all-gather, and at the begin of the other operations.
-    ``group``: ranks of a collective. ``peer``: of a message."""
+    """``number``: as its file has it. ``after``: numbers of nodes of the same rank that come
+    before. ``ns``: of computing, network time. ``size``: bytes, as nccl-tests counts them: all that
+    a rank has at the end of an all-gather, and at the begin of the other operations. ``group``:
+    ranks of a collective. ``peer``: of a message."""
 
     number: int
     kind: str
@@ -80,14 +88,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Plan:
-    """``ranks``: nodes of each, in order. ``skipped``: what of a trace is not replayed, and how often."""
+    """``ranks``: nodes of each, in order. ``skipped``: what of a trace is not replayed, and how
+    often."""
 
     ranks: tuple[tuple[Node, ...], ...]
     skipped: dict[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        return list(dict.fromkeys(node.group for nodes in self.ranks for node in nodes if node.group))
+        return list(
+            dict.fromkeys(node.group for nodes in self.ranks for node in nodes if node.group)
+        )
 
     @property
     def compute_ns(self) -> list[int]:
@@ -100,7 +111,8 @@ class Plan:
 
     @property
     def incoming(self) -> list[dict[int, list[int]]]:
-        """The receives by rank and peer, in the order in which the peer sends; each takes the oldest message of its tag."""
+        """The receives by rank and peer, in the order in which the peer sends; each takes the
+        oldest message of its tag."""
         lines: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         for rank, nodes in enumerate(self.ranks):
             for node in nodes:
@@ -110,7 +122,9 @@ class Plan:
         for rank, nodes in enumerate(self.ranks):
             for node in nodes:
                 if node.kind == SEND:
-                    result[node.peer].setdefault(rank, []).append(lines[node.peer, rank, node.tag].popleft())
+                    result[node.peer].setdefault(rank, []).append(
+                        lines[node.peer, rank, node.tag].popleft()
+                    )
         return result
 
 
@@ -118,32 +132,43 @@ def moved(plan: Plan) -> tuple[int, int]:
     """Return (payload bytes, messages) that all ranks send in a pass."""
     calls = [node for nodes in plan.ranks for node in nodes if node.group or node.kind == SEND]
     payload = sum(node.size * (2 if node.kind == "all_reduce" else 1) for node in calls)
-    return payload, sum(_rounds(algorithm(node), len(node.group)) if node.group else 1 for node in calls)
+    return payload, sum(
+        _rounds(algorithm(node), len(node.group)) if node.group else 1 for node in calls
+    )
 
 
 def algorithm(node: Node) -> str:
     n = len(node.group)
-    return "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]
+    return (
+        "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]
+    )
 
 
 def _rounds(kind: str, n: int) -> int:
-    return {"ring-allreduce": 2 * (n - 1), "tree-allreduce": 2 * (n - 1).bit_length()}.get(kind, n - 1)
+    return {"ring-allreduce": 2 * (n - 1), "tree-allreduce": 2 * (n - 1).bit_length()}.get(
+        kind, n - 1
+    )
 
 
 def scaled(plan: Plan, sigma: float) -> Plan:
-    """Divide bytes and computing by ``sigma``: their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
+    """Divide bytes and computing by ``sigma``: their ratio stays, but messages become short beside
+    the fabric's bandwidth times delay."""
     if sigma == 1:
         return plan
 
     def less(value: int, least: int) -> int:
         return max(least, round(value / sigma)) if value else 0
 
-    ranks = tuple(tuple(replace(node, ns=less(node.ns, 0), size=less(node.size, 4)) for node in nodes) for nodes in plan.ranks)
+    ranks = tuple(
+        tuple(replace(node, ns=less(node.ns, 0), size=less(node.size, 4)) for node in nodes)
+        for nodes in plan.ranks
+    )
     return Plan(ranks, plan.skipped)
 
 
 def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
-    """Order working nodes after their dependencies, otherwise by number: equal programs of several ranks come out in equal order. Raises
+    """Order working nodes after their dependencies, otherwise by number: equal programs of several
+    ranks come out in equal order. Raises
     :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
     by_number: dict[int, Node] = {}
     for node in nodes:
@@ -156,7 +181,9 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
         before = set(node.after)
         for number in before:
             if number not in by_number:
-                raise PlanError(f"rank {rank}: {node}: it depends on node {number}, which is not there")
+                raise PlanError(
+                    f"rank {rank}: {node}: it depends on node {number}, which is not there"
+                )
             followers[number].append(node.number)
         open_count[node.number] = len(before)
     ready = [number for number, count in open_count.items() if not count]
@@ -170,17 +197,28 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
             if not open_count[follower]:
                 heapq.heappush(ready, follower)
     if len(result) < len(nodes):
-        raise PlanError(f"rank {rank}: {_in_cycle(by_number, open_count)}: it depends on itself, by way of other nodes")
+        raise PlanError(
+            f"rank {rank}: {_in_cycle(by_number, open_count)}: it depends on itself, by way of "
+            "other nodes"
+        )
     return tuple(_without_nothing(result))
 
 
 def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
-    """Take out idle nodes: who depended on one depends on what that one depended on. They are nine tenths of PyTorch's traces."""
+    """Take out idle nodes: who depended on one depends on what that one depended on. They are nine
+    tenths of PyTorch's traces."""
     left_out: dict[int, tuple[int, ...]] = {}
     result = []
     for node in nodes:
         if not left_out.keys().isdisjoint(node.after):
-            node = replace(node, after=tuple(dict.fromkeys(n for before in node.after for n in left_out.get(before, (before,)))))
+            node = replace(
+                node,
+                after=tuple(
+                    dict.fromkeys(
+                        n for before in node.after for n in left_out.get(before, (before,))
+                    )
+                ),
+            )
         if node.kind == NOTHING and len(node.after) <= MOST_TIES:
             left_out[node.number] = node.after
         else:
@@ -198,8 +236,8 @@ def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
 
 
 def checked(plan: Plan) -> Plan:
-    """Put each rank's nodes in order. Raises :class:`PlanError` for a node that cannot be carried out; :func:`rehearse` finds what never
-    ends."""
+    """Put each rank's nodes in order. Raises :class:`PlanError` for a node that cannot be carried
+    out; :func:`rehearse` finds what never ends."""
     count = len(plan.ranks)
     if count < 2:
         raise PlanError(f"{count} ranks: a job needs two")
@@ -212,34 +250,54 @@ def checked(plan: Plan) -> Plan:
             if node.ns < 0 or node.size < 0 or node.size > MOST_BYTES:
                 raise PlanError(f"{where}: {node.size:,} bytes: {MOST_BYTES:,} at most")
             if node.kind in (SEND, RECV) and (not 0 <= node.peer < count or node.peer == rank):
-                raise PlanError(f"{where}: its other side is rank {node.peer}; there are ranks 0 to {count - 1}, and this one is {rank}")
+                raise PlanError(
+                    f"{where}: its other side is rank {node.peer}; there are ranks 0 to "
+                    f"{count - 1}, and this one is {rank}"
+                )
             if node.kind in COLLECTIVES:
-                if len(node.group) < 2 or rank not in node.group or not all(0 <= r < count for r in node.group):
-                    raise PlanError(f"{where}: its group is {_ranks(node.group)}: two or more of ranks 0 to {count - 1}, with {rank}")
+                if (
+                    len(node.group) < 2
+                    or rank not in node.group
+                    or not all(0 <= r < count for r in node.group)
+                ):
+                    raise PlanError(
+                        f"{where}: its group is {_ranks(node.group)}: two or more of ranks 0 to "
+                        f"{count - 1}, with {rank}"
+                    )
                 groups.add(node.group)
                 if len(groups) > MOST_GROUPS:
-                    raise PlanError(f"{where}: it is of the {len(groups)}th group of this rank; {MOST_GROUPS} at most")
+                    raise PlanError(
+                        f"{where}: it is of the {len(groups)}th group of this rank; "
+                        f"{MOST_GROUPS} at most"
+                    )
     ranks = tuple(ordered(nodes, rank) for rank, nodes in enumerate(plan.ranks))
     if not (total := sum(map(len, ranks))):
         raise PlanError("no rank computes or communicates: there is nothing to replay")
     if total > MOST_NODES:
-        raise PlanError(f"{total:,} nodes that do something: {MOST_NODES:,} at most: replay fewer ranks, layers or steps")
+        raise PlanError(
+            f"{total:,} nodes that do something: {MOST_NODES:,} at most: replay fewer ranks, "
+            "layers or steps"
+        )
     return replace(plan, ranks=ranks)
 
 
 def _ranks(group: Sequence[int]) -> str:
-    return ", ".join(map(str, group[:8])) + (", ..." if len(group) > 8 else "") if group else "empty"
+    return (
+        ", ".join(map(str, group[:8])) + (", ..." if len(group) > 8 else "") if group else "empty"
+    )
 
 
 class Pass:
-    """A rank's way through its nodes. ``free``: computing and sends begin as soon as they can, otherwise in the order of the plan."""
+    """A rank's way through its nodes. ``free``: computing and sends begin as soon as they can,
+    otherwise in the order of the plan."""
 
     def __init__(self, nodes: Sequence[Node], free: bool = False) -> None:
         self.left = len(nodes)
         self.over: set[int] = set()
         self.free = free
         self.idle: list[tuple[int, Node]] = []  # computing that may begin, by its place in the plan
-        self.lines: dict[Hashable, deque[Node]] = defaultdict(deque)  # of what has not begun, by stream
+        # of what has not begun, by stream
+        self.lines: dict[Hashable, deque[Node]] = defaultdict(deque)
         self._place = {node.number: place for place, node in enumerate(nodes)}
         self._by_number = {node.number: node for node in nodes}
         self._waiting = {node.number: len(set(node.after)) for node in nodes}
@@ -251,7 +309,9 @@ class Pass:
             self.lines[self._stream(node)].append(node)
 
     def _stream(self, node: Node) -> Hashable:
-        return (node.kind, node.number) if self.free and node.kind in (COMPUTE, SEND) else node.stream
+        return (
+            (node.kind, node.number) if self.free and node.kind in (COMPUTE, SEND) else node.stream
+        )
 
     def begin(self) -> list[Node]:
         return self._now([node for stream in list(self.lines) for node in self._startable(stream)])
@@ -289,8 +349,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute. ``ranks``: nodes in the order in which they
-    began: carried out so, no message waits behind one that waits for it."""
+    """``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute.
+    ``ranks``: nodes in the order in which they began: carried out so, no message waits behind one
+    that waits for it."""
 
     ns: int
     lost_ns: list[int]
@@ -298,12 +359,15 @@ class Rehearsal:
 
 
 def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
-    """Go through the plan. ``duration``: of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
+    """Go through the plan. ``duration``: of communication, ns. Raises :class:`PlanError` naming the
+    node that would wait for ever."""
     passes = [Pass(nodes, free=True) for nodes in plan.ranks]
     begun: list[list[Node]] = [[] for _ in passes]
     ends: list[tuple[float, int, int, Node]] = []  # time, serial, rank
-    calls: dict[tuple[int, ...], dict[int, deque[Node]]] = {}  # begun and not met, by members, then by rank
-    sent: dict[tuple[int, int, int], deque[tuple[float, Node]]] = defaultdict(deque)  # by sender, receiver, tag: when it is there
+    # begun and not met, by members, then by rank
+    calls: dict[tuple[int, ...], dict[int, deque[Node]]] = {}
+    # by sender, receiver, tag: when it is there
+    sent: dict[tuple[int, int, int], deque[tuple[float, Node]]] = defaultdict(deque)
     wanted: dict[tuple[int, int, int], deque[Node]] = defaultdict(deque)  # receives that have begun
     free_at: dict[Hashable, float] = defaultdict(float)
     serial, now = 0, 0.0
@@ -332,8 +396,9 @@ def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
                 receive = wanted[where].popleft()
                 if message.size != receive.size:
                     raise PlanError(
-                        f"rank {here}: {message} of {message.size:,} bytes meets rank {there}'s {receive} of {receive.size:,} bytes: "
-                        "messages of one tag need the same sizes in the same order"
+                        f"rank {here}: {message} of {message.size:,} bytes meets rank {there}'s "
+                        f"{receive} of {receive.size:,} bytes: messages of one tag need the same "
+                        "sizes in the same order"
                     )
                 finish_at(max(now, time), there, receive)
         else:
@@ -349,8 +414,9 @@ def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
             other = line.popleft()
             if (other.size, other.kind) != (node.size, node.kind):
                 raise PlanError(
-                    f"rank {rank}: {node} of {node.size:,} bytes meets rank {member}'s {other} of {other.size:,} bytes: ranks that "
-                    "communicate need the same operations and sizes in the same order"
+                    f"rank {rank}: {node} of {node.size:,} bytes meets rank {member}'s {other} "
+                    f"of {other.size:,} bytes: ranks that communicate need the same operations "
+                    "and sizes in the same order"
                 )
             finish_at(end, member, other)
 
@@ -363,21 +429,37 @@ def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
             begin(rank, follower)
     if any(own.left for own in passes) or any(sent.values()):
         raise PlanError(_stuck(passes, calls, sent, wanted))
-    return Rehearsal(round(now), [round(now) - ns for ns in plan.compute_ns], tuple(map(tuple, begun)))
+    return Rehearsal(
+        round(now), [round(now) - ns for ns in plan.compute_ns], tuple(map(tuple, begun))
+    )
 
 
 def _stuck(
-    passes: Sequence[Pass], calls: dict[tuple[int, ...], dict[int, deque[Node]]],
-    sent: dict[tuple[int, int, int], deque[tuple[float, Node]]], wanted: dict[tuple[int, int, int], deque[Node]],
-) -> str:  # fmt: skip
+    passes: Sequence[Pass],
+    calls: dict[tuple[int, ...], dict[int, deque[Node]]],
+    sent: dict[tuple[int, int, int], deque[tuple[float, Node]]],
+    wanted: dict[tuple[int, int, int], deque[Node]],
+) -> str:
     """Return who waits for whom: a rank has begun what another has not."""
 
     def line(here: int, node: Node, there: int, what: str, own: Iterable[Node]) -> str:
         held = next(iter(own), None)
         if held is None:
-            return f"rank {here}: {node} would wait for ever: rank {there} has no {what} left for it"
-        cause = next((f"waits for node {before}" for before in held.after if before not in passes[there].over), "waits for its turn")
-        return f"rank {here}: {node} would wait for ever: rank {there} never comes to its {held}, which {cause}"
+            return (
+                f"rank {here}: {node} would wait for ever: rank {there} has no {what} left for it"
+            )
+        cause = next(
+            (
+                f"waits for node {before}"
+                for before in held.after
+                if before not in passes[there].over
+            ),
+            "waits for its turn",
+        )
+        return (
+            f"rank {here}: {node} would wait for ever: rank {there} never comes to its {held}, "
+            f"which {cause}"
+        )
 
     def unbegun(rank: int, kind: str, peer: int, tag: int) -> Iterator[Node]:
         nodes = (node for stream in passes[rank].lines.values() for node in stream)
@@ -386,21 +468,57 @@ def _stuck(
     lines = []
     for (here, there, tag), receives in wanted.items():
         if receives:
-            lines.append((here, line(there, receives[0], here, f"send of tag {tag}", unbegun(here, SEND, there, tag))))
+            lines.append(
+                (
+                    here,
+                    line(
+                        there,
+                        receives[0],
+                        here,
+                        f"send of tag {tag}",
+                        unbegun(here, SEND, there, tag),
+                    ),
+                )
+            )
     for members, meeting in calls.items():
-        begun, missing = [rank for rank in members if meeting[rank]], [rank for rank in members if not meeting[rank]]
+        begun, missing = (
+            [rank for rank in members if meeting[rank]],
+            [rank for rank in members if not meeting[rank]],
+        )
         if begun and missing:
             there = missing[0]
-            lines.append((begun[0], line(begun[0], meeting[begun[0]][0], there, "such call", passes[there].lines[members])))
+            lines.append(
+                (
+                    begun[0],
+                    line(
+                        begun[0],
+                        meeting[begun[0]][0],
+                        there,
+                        "such call",
+                        passes[there].lines[members],
+                    ),
+                )
+            )
     for (here, there, tag), messages in sent.items():
         if messages:
-            lines.append((here, line(here, messages[0][1], there, f"recv of tag {tag}", unbegun(there, RECV, here, tag))))
+            lines.append(
+                (
+                    here,
+                    line(
+                        here,
+                        messages[0][1],
+                        there,
+                        f"recv of tag {tag}",
+                        unbegun(there, RECV, here, tag),
+                    ),
+                )
+            )
     return lines[0][1]
 
 
 def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
-    """Estimate network ns as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is the theory's, and each
-    round waits for one message on its way [ours]."""
+    """Estimate network ns as if each call had the fabric for itself; ``hosts``: of the ranks, in
+    order. The rate is the theory's, and each round waits for one message on its way [ours]."""
     rates: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def duration(node: Node) -> float:
@@ -412,6 +530,9 @@ def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
         if key not in rates:
             rates[key] = bus_bandwidth(fabric, kind, [hosts[rank] for rank in node.group])
         rounds = 1 if kind == "all-to-all" else _rounds(kind, n)
-        return collective_step_ns(kind, n, node.size, rates[key]) + rounds * fabric.base_rtt_ps / NS / 2
+        return (
+            collective_step_ns(kind, n, node.size, rates[key])
+            + rounds * fabric.base_rtt_ps / NS / 2
+        )
 
     return duration

@@ -1,7 +1,9 @@
-"""The program of a job's ranks (agents.communicator): ``rank.py PLAN``; PLAN is a file of scenarios/jobs/replay.py.
+"""The program of a job's ranks (agents.communicator): ``rank.py PLAN``; PLAN is a file of
+scenarios/jobs/replay.py.
 
-Computing is declared, not done. What is sent is known to all, so every element that arrives is compared. After each pass a rank reports the
-phase, its number, begin and end (seconds of the network's time), how late the rank itself was, and how many elements were wrong so far.
+Computing is declared, not done. What is sent is known to all, so every element that arrives is
+compared. After each pass a rank reports the phase, its number, begin and end (seconds of the
+network's time), how late the rank itself was, and how many elements were wrong so far.
 """
 
 from __future__ import annotations
@@ -24,18 +26,24 @@ MARK = 128.0
 """Parts of an all-to-all differ by it: all sums stay exact in float32 [ours]."""
 PART = 1 << 18  # elements of a message that travel at once [ours]
 AHEAD = 4
-"""Parts of a peer's messages asked for before they come: four times a link's bandwidth times delay [ours]."""
+"""Parts of a peer's messages asked for before they come: four times a link's bandwidth times delay
+[ours]."""
 MOST_AHEAD = 64
-"""Parts of all peers' messages asked for before: a quarter of the memory that program and agent share."""
+"""Parts of all peers' messages asked for before: a quarter of the memory that program and agent
+share."""
 
 
 class Messages:
-    """A part that comes is asked for and compared whether or not its receive has begun (plan.py)."""
+    """A part that comes is asked for and compared whether or not its receive has begun
+    (plan.py)."""
 
     def __init__(self, player: Player) -> None:
         self.player, self.comm = player, player.comm
         self.ahead = max(1, min(AHEAD, MOST_AHEAD // max(1, len(player.incoming))))
-        self.lines = {(RECV, peer): deque(parts for node in nodes for parts in _parts(node)) for peer, nodes in player.incoming.items()}
+        self.lines = {
+            (RECV, peer): deque(parts for node in nodes for parts in _parts(node))
+            for peer, nodes in player.incoming.items()
+        }
         self.open: dict[tuple[str, int], list[tuple[Handle, Node, slice]]] = defaultdict(list)
         self.left: dict[int, int] = {}  # parts of a message that are not over, by node
         for nodes in player.incoming.values():
@@ -65,9 +73,13 @@ class Messages:
             while line and len(still) < self.ahead:
                 node, part = line.popleft()
                 if kind == SEND:
-                    handle = self.comm.send(self.player.pattern(part.stop)[part] + self.comm.rank, peer, wait=False)
+                    handle = self.comm.send(
+                        self.player.pattern(part.stop)[part] + self.comm.rank, peer, wait=False
+                    )
                 else:
-                    handle = self.comm.recv(np.empty(part.stop - part.start, np.float32), peer, wait=False)
+                    handle = self.comm.recv(
+                        np.empty(part.stop - part.start, np.float32), peer, wait=False
+                    )
                 still.append((handle, node, part))
             self.open[kind, peer] = still
         for number in [number for number in self.begun if not self.left[number]]:
@@ -82,13 +94,24 @@ def _parts(node: Node) -> list[tuple[Node, slice]]:
 
 
 class Player:
-    def __init__(self, comm: Communicator, nodes: list[Node], incoming: dict[str, list[int]], groups: list[list[int]]) -> None:
+    def __init__(
+        self,
+        comm: Communicator,
+        nodes: list[Node],
+        incoming: dict[str, list[int]],
+        groups: list[list[int]],
+    ) -> None:
         self.comm, self.nodes = comm, nodes
         self.by_number = {node.number: node for node in nodes}
-        self.incoming = {int(peer): [self.by_number[number] for number in numbers] for peer, numbers in incoming.items()}
+        self.incoming = {
+            int(peer): [self.by_number[number] for number in numbers]
+            for peer, numbers in incoming.items()
+        }
         self.groups: dict[tuple[int, ...], Communicator | None] = {}
         for ranks in groups:
-            self.groups[tuple(ranks)] = comm if ranks == list(range(comm.size)) else comm.group(ranks)
+            self.groups[tuple(ranks)] = (
+                comm if ranks == list(range(comm.size)) else comm.group(ranks)
+            )
         self.base = np.empty(0, np.float32)
         self.wrong = 0
 
@@ -146,13 +169,25 @@ class Player:
             case "all_reduce":
                 algorithm = "ring" if n & n - 1 else "tree"
                 whole = self.pattern(items)
-                return group.all_reduce(whole + rank, wait=False, algorithm=algorithm), node, whole * n + total
+                return (
+                    group.all_reduce(whole + rank, wait=False, algorithm=algorithm),
+                    node,
+                    whole * n + total,
+                )
             case "reduce_scatter":
-                return group.reduce_scatter(np.tile(part + rank, (n, 1)), wait=False), node, (part * n + total)[None]
+                return (
+                    group.reduce_scatter(np.tile(part + rank, (n, 1)), wait=False),
+                    node,
+                    (part * n + total)[None],
+                )
             case "all_gather":
                 return group.all_gather(part + rank, wait=False), node, part + ranks
             case "all_to_all":
-                return group.all_to_all(part + rank + MARK * ranks, wait=False), node, part + ranks + MARK * rank
+                return (
+                    group.all_to_all(part + rank + MARK * ranks, wait=False),
+                    node,
+                    part + ranks + MARK * rank,
+                )
         whole = self.pattern(items)
         return group.broadcast(whole + rank, wait=False), node, whole
 
@@ -162,7 +197,10 @@ def main(file: str) -> None:
     with Path(file).open(encoding="utf-8") as lines:
         plan: dict[str, Any] = json.loads(next(lines))
         own: dict[str, Any] = json.loads(next(islice(lines, comm.rank, None)))
-    nodes = [Node(**{**fields, "after": tuple(fields["after"]), "group": tuple(fields["group"])}) for fields in own.pop("nodes")]
+    nodes = [
+        Node(**{**fields, "after": tuple(fields["after"]), "group": tuple(fields["group"])})
+        for fields in own.pop("nodes")
+    ]
     player = Player(comm, nodes, own["incoming"], plan["groups"])
     for phase, (ranks, passes) in enumerate(plan["phases"]):
         comm.barrier()

@@ -10,7 +10,8 @@ from testbed.results.summary import Run
 
 RUN = Planned(
     "lesson-3",
-    "mrcbed run incast-victim --world simulated -t mrc -t mrc-no-trim -t roce --seed 1 --all --out results/lesson-3",
+    "mrcbed run incast-victim --world simulated -t mrc -t mrc-no-trim -t roce --seed 1 --all "
+    "--out results/lesson-3",
     "incast-victim",
     ("mrc", "mrc-no-trim", "roce"),
 )
@@ -48,10 +49,13 @@ LESSON = Lesson(
         ),
         Question(
             "b",
-            "Under MRC, how long does a packet wait in the mean queue of the last hop, in µs? A port sends 100 Gb/s.",
+            "Under MRC, how long does a packet wait in the mean queue of the last hop, in µs? A "
+            "port sends 100 Gb/s.",
             lambda results: wait_us(results, "mrc"),
-            "The table 'Queues on the last hop', row 'mrc incast', column 'queue mean' in kB. Time = bytes × 8 / 100e9.",
-            "Switches trim what comes above 187.5 kB. So the queue cannot grow, and no packet waits longer than 15 µs.",
+            "The table 'Queues on the last hop', row 'mrc incast', column 'queue mean' in kB. "
+            "Time = bytes × 8 / 100e9.",
+            "Switches trim what comes above 187.5 kB. So the queue cannot grow, and no packet "
+            "waits longer than 15 µs.",
             unit="µs",
             within=0.05,
         ),
@@ -60,7 +64,8 @@ LESSON = Lesson(
             "The same without trimming (mrc-no-trim), in µs?",
             lambda results: wait_us(results, "mrc-no-trim"),
             "The same table, row 'mrc-no-trim incast'.",
-            "Now the senders' windows fill the buffer. Packets wait for several base RTTs (10 µs each).",
+            "Now the senders' windows fill the buffer. Packets wait for several base RTTs (10 µs "
+            "each).",
             unit="µs",
             within=0.05,
         ),
@@ -69,15 +74,16 @@ LESSON = Lesson(
             "Under MRC, how many packets did the switches trim?",
             lambda results: figure(of(results, "mrc"), "packets.trimmed"),
             "The table 'Packets', row mrc, column 'trims'.",
-            "A trimmed packet is not lost: its header arrives, and the receiver asks for its data at once. Compare the column"
-            " 'retransmitted'. No timer had to expire.",
+            "A trimmed packet is not lost: its header arrives, and the receiver asks for its "
+            "data at once. Compare the column 'retransmitted'. No timer had to expire.",
         ),
         Question(
             "e",
             "Under MRC, how much of its goodput without the incast does the victim keep, in %?",
             lambda results: kept_percent(results, "mrc"),
             "The first table, row 'mrc victim', column 'kept vs alone'.",
-            "The victim's last hop is free. Its packets are sprayed over all T1s, and the queue of the incast is only at the target.",
+            "The victim's last hop is free. Its packets are sprayed over all T1s, and the queue "
+            "of the incast is only at the target.",
             unit="%",
             slack=1.0,
         ),
@@ -86,8 +92,9 @@ LESSON = Lesson(
             "The same under RoCE, in %?",
             lambda results: kept_percent(results, "roce"),
             "The first table, row 'roce victim', column 'kept vs alone'.",
-            "Under RoCE the victim has one path. If the hash puts it on a cable with a flow of the incast, marks on this cable slow both,"
-            " and DCQCN gives the rate back slowly. If not, the victim keeps all. Another seed, another victim.",
+            "Under RoCE the victim has one path. If the hash puts it on a cable with a flow of "
+            "the incast, marks on this cable slow both, and DCQCN gives the rate back slowly. If "
+            "not, the victim keeps all. Another seed, another victim.",
             unit="%",
             slack=1.0,
         ),

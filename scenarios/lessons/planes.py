@@ -1,4 +1,5 @@
-"""Lesson 1: planes and spraying. Every host sends to one host of the other rack; who gets how much?"""
+"""Lesson 1: planes and spraying. Every host sends to one host of the other rack; who gets how
+much?"""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from scenarios.lessons.question import Lesson, Planned, Question
 
 RUN = Planned(
     "lesson-1",
-    "mrcbed run permutation --world simulated -t mrc -t roce-1p --seed 1 --all --out results/lesson-1",
+    "mrcbed run permutation --world simulated -t mrc -t roce-1p --seed 1 --all --out "
+    "results/lesson-1",
     "permutation",
     ("mrc", "roce-1p"),
 )
@@ -38,15 +40,18 @@ LESSON = Lesson(
             "a",
             "On how many paths does h0 send its data under MRC?",
             lambda results: paths_used(results, "mrc"),
-            "Multiply: how many planes, and how many T1s in each plane? Or run the Python lines of the page.",
-            "There are 4 planes, and 8 T1s in each: 4 × 8 paths. MRC uses all of them, one packet after the other. This is spraying.",
+            "Multiply: how many planes, and how many T1s in each plane? Or run the Python lines "
+            "of the page.",
+            "There are 4 planes, and 8 T1s in each: 4 × 8 paths. MRC uses all of them, one "
+            "packet after the other. This is spraying.",
         ),
         Question(
             "b",
             "On how many paths does h0 send its data under roce-1p?",
             lambda results: paths_used(results, "roce-1p"),
             "A RoCE queue pair must keep its packets in order. Can it use two paths at once?",
-            "A hash of the addresses picks one path for a RoCE queue pair. All its packets take this path, so they stay in order.",
+            "A hash of the addresses picks one path for a RoCE queue pair. All its packets take "
+            "this path, so they stay in order.",
         ),
         Question(
             "c",
@@ -62,7 +67,8 @@ LESSON = Lesson(
             "Under roce-1p, what share of the line does the slowest flow get, in %?",
             lambda results: 100 * min(shares(results, "roce-1p")),
             "The first table that mrcbed run prints: row roce-1p, column 'least'.",
-            "Several flows were hashed onto one cable. They share it, while other cables stand idle.",
+            "Several flows were hashed onto one cable. They share it, while other cables stand "
+            "idle.",
             unit="%",
             slack=1.0,
         ),
@@ -71,14 +77,17 @@ LESSON = Lesson(
             "Under roce-1p, how many of the 16 flows get less than 60 % of the line?",
             lambda results: sum(share < CROWDED for share in shares(results, "roce-1p")),
             "The table 'Goodput per flow', column roce-1p: count the rows below 60 %.",
-            "8 flows of a rack are hashed onto 8 paths. It is unlikely that no two of them meet: 8! / 8^8, one chance in 416.",
+            "8 flows of a rack are hashed onto 8 paths. It is unlikely that no two of them meet: "
+            "8! / 8^8, one chance in 416.",
         ),
         Question(
             "f",
-            "A job waits for its slowest flow. How many times as fast is the slowest flow of MRC as the slowest of roce-1p?",
+            "A job waits for its slowest flow. How many times as fast is the slowest flow of MRC "
+            "as the slowest of roce-1p?",
             lambda results: min(shares(results, "mrc")) / min(shares(results, "roce-1p")),
             "Divide your answer c by your answer d.",
-            "Both networks have the same number of bits per second. Only the use of the paths differs.",
+            "Both networks have the same number of bits per second. Only the use of the paths "
+            "differs.",
             unit="×",
             within=0.08,
         ),

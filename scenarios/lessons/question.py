@@ -1,4 +1,5 @@
-"""A lesson's questions. Answers are judged against the student's own results, never against a stored answer."""
+"""A lesson's questions. Answers are judged against the student's own results, never against a
+stored answer."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ _SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×
 
 @dataclass(frozen=True)
 class Question:
-    """``answer`` computes the right answer from results by run name. A text is compared as a word, a number with a tolerance: ``within`` is
-    a share of it, ``slack`` an amount; either is enough. Both 0: exact."""
+    """``answer`` computes the right answer from results by run name. A text is compared as a word,
+    a number with a tolerance: ``within`` is a share of it, ``slack`` an amount; either is enough.
+    Both 0: exact."""
 
     key: str
     text: str
@@ -38,18 +40,29 @@ class Question:
         text = text.strip()
         if self.choices:
             if text.lower() not in self.choices:
-                some = f"one of {', '.join(self.choices)}" if len(self.choices) < 6 else f"a name like {self.choices[-1]}"
+                some = (
+                    f"one of {', '.join(self.choices)}"
+                    if len(self.choices) < 6
+                    else f"a name like {self.choices[-1]}"
+                )
                 raise UserError(f"{self.key}={text}: answer {some}")
             return text.lower()
         match = _NUMBER.fullmatch(text)
-        wanted = f"write a number{f' of {self.unit}' if self.unit else ''}, like {self.key}=12.5" if self.within or self.slack else (
-            f"write a whole number, like {self.key}=12"
-        )  # fmt: skip
+        wanted = (
+            f"write a number{f' of {self.unit}' if self.unit else ''}, like {self.key}=12.5"
+            if self.within or self.slack
+            else (f"write a whole number, like {self.key}=12")
+        )
         if match is None or "," in text:
-            raise UserError(f"{self.key}={text}: {wanted}{' (a point, no comma)' if ',' in text else ''}")
+            raise UserError(
+                f"{self.key}={text}: {wanted}{' (a point, no comma)' if ',' in text else ''}"
+            )
         unit = _SPELLINGS.get(match[2].strip(), match[2].strip())
         if unit not in ("", self.unit):
-            raise UserError(f"{self.key}={text}: the unit here is {self.unit or 'none, it is a count'}: {wanted}")
+            raise UserError(
+                f"{self.key}={text}: the unit here is {self.unit or 'none, it is a count'}: "
+                f"{wanted}"
+            )
         return float(match[1])
 
     def is_right(self, given: float | str, right: float | str) -> bool:
@@ -67,7 +80,9 @@ class Question:
 def figure(run: Run, key: str) -> float:
     """Raises :class:`UserError` if the run lacks the key of summary.json."""
     if (value := number_at(run, key)) is None:
-        raise UserError(f"the run {run.run} has no {key}: nothing in it gives an answer, make it again")
+        raise UserError(
+            f"the run {run.run} has no {key}: nothing in it gives an answer, make it again"
+        )
     return value
 
 
@@ -81,16 +96,22 @@ class Planned:
     transports: tuple[str, ...] = ()
 
     def open(self, parent: Path) -> Results:
-        """Raises :class:`UserError` with the command to run if results are missing or another scenario's."""
+        """Raises :class:`UserError` with the command to run if results are missing or another
+        scenario's."""
         directory = parent / self.folder
         if not (directory / "summary.json").is_file():
             raise UserError(f"{directory} has no results yet: run this first: {self.command}")
         results = load(directory)
         found = results.summary.scenario
         if self.scenario and found != self.scenario:
-            raise UserError(f"{directory} holds results of {found!r}, this lesson needs {self.scenario!r}: {self._again(directory)}")
+            raise UserError(
+                f"{directory} holds results of {found!r}, this lesson needs {self.scenario!r}: "
+                f"{self._again(directory)}"
+            )
         if results.summary.verdict == "interrupted":
-            raise UserError(f"{directory} holds a run that was interrupted: {self._again(directory)}")
+            raise UserError(
+                f"{directory} holds a run that was interrupted: {self._again(directory)}"
+            )
         there = {run.transport for run in results.summary.runs}
         missing = [name for name in self.transports if name not in there]
         if missing:
@@ -102,7 +123,8 @@ class Planned:
 
 
 class Opened(Mapping[str, Results]):
-    """Results of runs, each opened when first asked for: a student may answer before all runs are there. Raises :class:`UserError` as
+    """Results of runs, each opened when first asked for: a student may answer before all runs are
+    there. Raises :class:`UserError` as
     :meth:`Planned.open`."""
 
     def __init__(self, runs: Sequence[Planned], parent: Path) -> None:

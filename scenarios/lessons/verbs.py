@@ -27,15 +27,25 @@ class Logs:
         return [line for line in self.lines if line["kind"] == kind]
 
     def rate(self, planes: int) -> float:
-        """Return Gb/s while the client used so many planes: median of bins. Raises :class:`UserError`."""
-        bins = [line for line in self.of("goodput") if sum(size > 0 for size in line["tx"]) == planes]
+        """Return Gb/s while the client used so many planes: median of bins. Raises
+        :class:`UserError`."""
+        bins = [
+            line for line in self.of("goodput") if sum(size > 0 for size in line["tx"]) == planes
+        ]
         if not bins:
-            raise UserError(f"{self.path} has no time in which {planes} of the planes carried data: delete its folder, and run again")
+            raise UserError(
+                f"{self.path} has no time in which {planes} of the planes carried data: delete "
+                "its folder, and run again"
+            )
         return float(median(sum(line["tx"]) * 8000 / line["bin_ps"] for line in bins))
 
     def failed(self) -> int:
-        """Count queue pairs that used up their retries; one "unknown at the peer" met the end of the other program."""
-        return sum(line["state"] == "ERROR" and line["cause"] == "retries exhausted" for line in self.of("qp"))
+        """Count queue pairs that used up their retries; one "unknown at the peer" met the end of
+        the other program."""
+        return sum(
+            line["state"] == "ERROR" and line["cause"] == "retries exhausted"
+            for line in self.of("qp")
+        )
 
 
 class Launched(Planned):
@@ -45,7 +55,10 @@ class Launched(Planned):
             raise UserError(f"{path.parent} has no logs yet: run this first: {self.command}")
         logs = Logs(path)
         if not logs.of("verbs"):
-            raise UserError(f"{path} has no line of a program that uses verbs: delete {path.parent}, then run: {self.command}")
+            raise UserError(
+                f"{path} has no line of a program that uses verbs: delete {path.parent}, then "
+                f"run: {self.command}"
+            )
         return logs
 
 
@@ -76,7 +89,8 @@ LESSON = Lesson(
             "a",
             "Under MRC, what does the client send with both planes, in Gb/s of the network?",
             lambda results: log(results, MRC).rate(2),
-            "The lines of rank 1 before the fault: BW average times the dilation. Or the Python lines of the page.",
+            "The lines of rank 1 before the fault: BW average times the dilation. Or the Python "
+            "lines of the page.",
             "Two ports of 100 Gb/s, less what headers and SACKs take.",
             unit="Gb/s",
             within=0.1,
@@ -85,8 +99,10 @@ LESSON = Lesson(
             "b",
             "And while plane p1 is gone?",
             lambda results: log(results, MRC).rate(1),
-            "The line of rank 1 whose 2 s lie wholly between the fault and the heal. Or the Python lines of the page.",
-            "Half. The program saw nothing else: its queue pair went on over the plane that was left.",
+            "The line of rank 1 whose 2 s lie wholly between the fault and the heal. Or the "
+            "Python lines of the page.",
+            "Half. The program saw nothing else: its queue pair went on over the plane that was "
+            "left.",
             unit="Gb/s",
             within=0.1,
         ),
@@ -102,14 +118,16 @@ LESSON = Lesson(
             "And under RoCE?",
             lambda results: log(results, ROCE).failed(),
             "The last line that the Python lines print for roce, and what rank 1 printed.",
-            "Eight timeouts without an answer, and the adapter gives up. A collective library then ends the whole job.",
+            "Eight timeouts without an answer, and the adapter gives up. A collective library "
+            "then ends the whole job.",
         ),
         Question(
             "e",
             "How many packets of the client were found lost under MRC?",
             lambda results: len(log(results, MRC).of("loss")),
             "The last line that the Python lines print for mrc.",
-            "They were on their way in the plane that died. MRC sent them again over the other one.",
+            "They were on their way in the plane that died. MRC sent them again over the other "
+            "one.",
         ),
     ),
 )

@@ -16,8 +16,17 @@ from testbed.results.values import known
 from testbed.wireshark.packets import read, row
 
 LINK = "p0-t0-0:p0-t1-0"
-WIRE = Planned("lesson-5", f"mrcbed run smoke --world simulated --seed 1 --all --pcap {LINK} --out results/lesson-5", "smoke", ("mrc",))
-OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --all --out results/lesson-5-own", transports=("mrc",))
+WIRE = Planned(
+    "lesson-5",
+    f"mrcbed run smoke --world simulated --seed 1 --all --pcap {LINK} --out results/lesson-5",
+    "smoke",
+    ("mrc",),
+)
+OWN = Planned(
+    "lesson-5-own",
+    "mrcbed run mine.toml --world simulated --seed 1 --all --out results/lesson-5-own",
+    transports=("mrc",),
+)
 HEALTHY_STEPS = 5  # before the failure: fewer do not measure its cost (scenarios.figures.cost)
 _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request")}
 
@@ -36,12 +45,17 @@ def sizes(results: Mapping[str, Results]) -> int:
 
 
 def gap(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Return the longest time in which no packet crossed the cable, ns, and the place of the packet that ended it."""
-    return max((after["at_ns"] - before["at_ns"], place) for place, (before, after) in enumerate(pairwise(rows), 1))
+    """Return the longest time in which no packet crossed the cable, ns, and the place of the packet
+    that ended it."""
+    return max(
+        (after["at_ns"] - before["at_ns"], place)
+        for place, (before, after) in enumerate(pairwise(rows), 1)
+    )
 
 
 def first_after(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what comes first after the gap: data or a probe. A host that only receives sends endpoint requests as probes."""
+    """Return what comes first after the gap: data or a probe. A host that only receives sends
+    endpoint requests as probes."""
     types = [str(packet["type"]) for packet in rows[gap(rows)[1] :]]
     return next(kind for name in types for kind, names in _KINDS.items() if name.startswith(names))
 
@@ -53,13 +67,22 @@ def own(results: Mapping[str, Results]) -> Run:
     fix = f"change mine.toml, delete {mine.directory}, then run: {OWN.command}"
     run = mine.run("mrc")
     if name in named_scenarios():
-        raise UserError(f"{mine.directory} holds the shipped scenario {name!r}: write one of your own")
+        raise UserError(
+            f"{mine.directory} holds the shipped scenario {name!r}: write one of your own"
+        )
     if not run.failovers:
         raise UserError(f"{mine.directory}: nothing failed in it, a [[fault]] is missing: {fix}")
     if not mine.summary.checks:
         raise UserError(f"{mine.directory}: it expects nothing, an [[expect]] is missing: {fix}")
-    if run.failure_cost is None or (run.failure_cost.healthy_steps or 0) < HEALTHY_STEPS or known(run.failure_cost.extra_steps) is None:
-        raise UserError(f"{mine.directory}: fewer than {HEALTHY_STEPS} healthy steps before the fault, so its cost is unknown: {fix}")
+    if (
+        run.failure_cost is None
+        or (run.failure_cost.healthy_steps or 0) < HEALTHY_STEPS
+        or known(run.failure_cost.extra_steps) is None
+    ):
+        raise UserError(
+            f"{mine.directory}: fewer than {HEALTHY_STEPS} healthy steps before the fault, so "
+            f"its cost is unknown: {fix}"
+        )
     return run
 
 
@@ -79,15 +102,16 @@ LESSON = Lesson(
             "How many bytes has a full data packet on the wire?",
             sizes,
             "mrcbed results packets, column 'bytes': a WRITE Middle.",
-            "The outer header has the path, the inner header has the hosts. Then come UDP, and the headers that say where in the memory"
-            " the data go.",
+            "The outer header has the path, the inner header has the hosts. Then come UDP, and "
+            "the headers that say where in the memory the data go.",
         ),
         Question(
             "b",
             "What share of a full data packet is payload, in %? The payload is 4096 bytes.",
             lambda results: 100 * 4096 / sizes(results),
             "Divide 4096 by your answer a.",
-            "This is why no flow of lesson 1 got 100 % of the line. With small packets the share is much worse.",
+            "This is why no flow of lesson 1 got 100 % of the line. With small packets the share "
+            "is much worse.",
             unit="%",
             slack=0.3,
         ),
@@ -96,31 +120,38 @@ LESSON = Lesson(
             "How many data packets crossed the cable? Count all types that begin with WRITE.",
             lambda results: sum(packet["type"].startswith("WRITE") for packet in packets(results)),
             "mrcbed results packets with --summary: add the lines that begin with WRITE.",
-            "Data and acknowledgements share the cable, but a SACK acknowledges many packets and is small.",
+            "Data and acknowledgements share the cable, but a SACK acknowledges many packets and "
+            "is small.",
         ),
         Question(
             "d",
             "What is the longest time in which no packet crossed the cable, in µs?",
             lambda results: gap(packets(results))[0] / 1e3,
-            "In the list, look for a step of more than 100 µs in the column µs. Or run the Python lines of the page.",
+            "In the list, look for a step of more than 100 µs in the column µs. Or run the "
+            "Python lines of the page.",
             "The cable was dead for 120 µs. The rest is the time until somebody tried it again.",
             unit="µs",
             slack=1.0,
         ),
         Question(
             "e",
-            "What came first over the cable after that gap, data (a WRITE) or a probe? Answer write or probe.",
+            "What came first over the cable after that gap, data (a WRITE) or a probe? Answer "
+            "write or probe.",
             lambda results: first_after(packets(results)),
-            "Begin at the line after the large step, and read the column 'type'. Both kinds of probes count.",
-            "MRC does not risk data on a path that failed. It sends a probe without data first, and waits for the answer.",
+            "Begin at the line after the large step, and read the column 'type'. Both kinds of "
+            "probes count.",
+            "MRC does not risk data on a path that failed. It sends a probe without data first, "
+            "and waits for the answer.",
             choices=("write", "probe"),
         ),
         Question(
             "f",
-            "Your own scenario: how many healthy steps long is the slowest step after the failure, under mrc?",
+            "Your own scenario: how many healthy steps long is the slowest step after the "
+            "failure, under mrc?",
             lambda results: figure(own(results), "failure_cost.slowdown"),
             "The table 'What the failure cost', row mrc, column 'slowest step'.",
-            "You have broken a network, and measured what it cost. That is what this testbed is for.",
+            "You have broken a network, and measured what it cost. That is what this testbed is "
+            "for.",
             unit="×",
             within=0.05,
         ),
@@ -129,7 +160,8 @@ LESSON = Lesson(
             "Your own scenario: how many of its checks held?",
             held,
             "The lines 'ok' after the tables.",
-            "A check says what you believe, before you look. A check that cannot fail says nothing: try to make one of yours fail.",
+            "A check says what you believe, before you look. A check that cannot fail says "
+            "nothing: try to make one of yours fail.",
         ),
     ),
 )

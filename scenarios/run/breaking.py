@@ -11,17 +11,26 @@ from testbed.world import World
 
 
 class Breaking:
-    """``journal(t, kind, **fields)`` writes a line; ``changed(t)`` hears of what may have changed cables. Times are ps of the network."""
+    """``journal(t, kind, **fields)`` writes a line; ``changed(t)`` hears of what may have changed
+    cables. Times are ps of the network."""
 
     def __init__(
-        self, world: World, timeline: Timeline, journal: Callable[..., None], changed: Callable[[int], None] = lambda t: None
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        timeline: Timeline,
+        journal: Callable[..., None],
+        changed: Callable[[int], None] = lambda t: None,
+    ) -> None:
         self.world, self.timeline, self.journal, self.changed = world, timeline, journal, changed
         self.injected: dict[int, Injected] = {}  # by the fault's place in the scenario
 
     @property
     def killed_hosts(self) -> list[int]:
-        return [fault.target.host for fault in self.injected.values() if fault.target.host >= 0 and not KINDS[fault.target.kind].heals]
+        return [
+            fault.target.host
+            for fault in self.injected.values()
+            if fault.target.host >= 0 and not KINDS[fault.target.kind].heals
+        ]
 
     def begin_before(self) -> None:
         """Raises as :meth:`testbed.world.World.strike`."""
@@ -35,7 +44,8 @@ class Breaking:
         self.journal(now, "start")
 
     def act(self, now: int) -> int | None:
-        """Inject and take back what is due; return the time to the next, or None. Raises as :meth:`testbed.world.World.strike`."""
+        """Inject and take back what is due; return the time to the next, or None. Raises as
+        :meth:`testbed.world.World.strike`."""
         self._apply(self.timeline.due(now))
         due = self.timeline.next_ps()
         return None if due == NEVER else max(0, due - now)
@@ -46,10 +56,13 @@ class Breaking:
         self.tell()
 
     def change(self, action: Action) -> None:
-        """Inject a fault, or take it back unless somebody else has. Raises as :meth:`testbed.world.World.strike`."""
+        """Inject a fault, or take it back unless somebody else has. Raises as
+        :meth:`testbed.world.World.strike`."""
         if action.phase == "begin":
             self.injected[action.number] = self.world.strike(action.target)
-        elif (number := self.injected[action.number].number) in [fault.number for fault in self.world.faults()]:
+        elif (number := self.injected[action.number].number) in [
+            fault.number for fault in self.world.faults()
+        ]:
             self.world.clear(number)
 
     def tell(self, over: bool = False) -> None:
@@ -60,9 +73,15 @@ class Breaking:
             number = by_number[event.number]
             fault, target = self.timeline.faults[number], self.injected[number].target
             self.journal(
-                event.t, "fault", name=fault.name, fault=fault.kind, on=target.on, phase="end" if over else event.phase,
-                links=list(event.links), keys=target.keys,
-            )  # fmt: skip
+                event.t,
+                "fault",
+                name=fault.name,
+                fault=fault.kind,
+                on=target.on,
+                phase="end" if over else event.phase,
+                links=list(event.links),
+                keys=target.keys,
+            )
             self.changed(event.t)
 
     def heal(self, first: Callable[[], None] = lambda: None) -> None:
@@ -72,5 +91,8 @@ class Breaking:
             self.tell()
             self.world.heal()
             self.tell(over=True)
-        except Exception as error:  # the world is breaking down: it is removed as a whole, and the fault with it
-            self.journal(self.world.clock.now(), "unhealed", reason=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # the world is breaking down: it is removed as a whole, and the fault with it
+            self.journal(
+                self.world.clock.now(), "unhealed", reason=f"{type(error).__name__}: {error}"
+            )

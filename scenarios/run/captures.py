@@ -11,7 +11,9 @@ from topologies import Fabric
 
 
 def has_link(fabric: Fabric, link: str) -> bool:
-    return link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name
+    return (
+        link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name
+    )
 
 
 def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
@@ -23,7 +25,9 @@ def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
                 fabrics[0].link(link)
 
 
-def captured_links(fabric: Fabric, links: Sequence[str], directory: Path) -> tuple[list[str], Path | None]:
+def captured_links(
+    fabric: Fabric, links: Sequence[str], directory: Path
+) -> tuple[list[str], Path | None]:
     """Return the fabric's own ``links``, and a new folder for them, or None."""
     there = [link for link in links if has_link(fabric, link)]
     if not there:

@@ -1,7 +1,8 @@
-"""Decides which of Dask's workers get blocks: those like the client in what could change results, and not root.
+"""Decides which of Dask's workers get blocks: those like the client in what could change results,
+and not root.
 
-A plugin goes to every worker, also later ones. A fitting worker offers a *resource* that blocks ask for; another tells the client why it
-does not.
+A plugin goes to every worker, also later ones. A fitting worker offers a *resource* that blocks ask
+for; another tells the client why it does not.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ SAME = {
     "numpy": "install the pinned version on both",
     "distributed": "install the pinned version on both",
 }
-"""Every worker must be like the client in these facts, which could change results, or the answer's form. Values are the fix."""
+"""Every worker must be like the client in these facts, which could change results, or the answer's
+form. Values are the fix."""
 ALIKE = ("cpu", "kernel")
 """Facts in which emulated workers must be alike, unless the user wants columns of them."""
-COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")  # how a worker has an emulated block carried out
+# how a worker has an emulated block carried out
+COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")
 
 
 def facts() -> dict[str, Any]:
@@ -46,9 +49,12 @@ def facts() -> dict[str, Any]:
 
 
 class Fitting(WorkerPlugin):  # type: ignore[misc]
-    """``name`` begins the resources' names of a session. ``wanted``: the client's facts. ``alike``: those that end a resource's name."""
+    """``name`` begins the resources' names of a session. ``wanted``: the client's facts. ``alike``:
+    those that end a resource's name."""
 
-    def __init__(self, name: str, wanted: dict[str, Any], world: str, alike: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, wanted: dict[str, Any], world: str, alike: tuple[str, ...]
+    ) -> None:
         self.name, self.wanted, self.world, self.alike = name, wanted, world, alike
 
     async def setup(self, worker: Any) -> None:
@@ -75,15 +81,26 @@ class Fitting(WorkerPlugin):  # type: ignore[misc]
             if here[key] != self.wanted[key]:
                 return f"has {key} {here[key]}, not {self.wanted[key]}: {fix}"
         if threads != 1:
-            return f"has {threads} threads, and would carry out as many blocks at once: start it with --nthreads 1"
+            return (
+                f"has {threads} threads, and would carry out as many blocks at once: start it "
+                "with --nthreads 1"
+            )
         if self.world == EMULATED and not _may_be_root():
-            return f"may not run emulated blocks as root: allow 'NOPASSWD: {' '.join(COMMAND[2:])}' in sudoers there"
+            return (
+                f"may not run emulated blocks as root: allow 'NOPASSWD: {' '.join(COMMAND[2:])}' "
+                "in sudoers there"
+            )
         return ""
 
 
 def _may_be_root() -> bool:
     asked = (*COMMAND[:2], "-l", *COMMAND[2:])
     try:
-        return subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False).returncode == 0
+        return (
+            subprocess.run(
+                asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -1,6 +1,7 @@
 """Prepares a run's background traffic, starts flows when due, and ends them with the run.
 
-It journals (kind ``background``) when each flow began and ended. A flow that fails is noted and fails nothing else.
+It journals (kind ``background``) when each flow began and ended. A flow that fails is noted and
+fails nothing else.
 """
 
 from __future__ import annotations
@@ -31,8 +32,20 @@ class _FlowState:
 class BackgroundRun:
     """``journal(t, kind, **fields)`` writes a line. Files go to ``directory``."""
 
-    def __init__(self, cluster: World, entries: Sequence[Background], timeout: int, directory: Path, journal: Callable[..., None]) -> None:
-        self.cluster, self.entries, self.directory, self.journal = cluster, entries, directory, journal
+    def __init__(
+        self,
+        cluster: World,
+        entries: Sequence[Background],
+        timeout: int,
+        directory: Path,
+        journal: Callable[..., None],
+    ) -> None:
+        self.cluster, self.entries, self.directory, self.journal = (
+            cluster,
+            entries,
+            directory,
+            journal,
+        )
         self.longest = timeout
         self.flows: list[_FlowState] = []
         self.t0 = 0
@@ -42,7 +55,14 @@ class BackgroundRun:
         """Give every flow its path and its server. Raises UserError."""
         for number, entry in enumerate(self.entries):
             stem = self.directory / f"iperf3-{entry.name}"
-            self.flows.append(_FlowState(entry, self.cluster.background(entry.stream(self.cluster.fabric, number, self.longest), stem)))
+            self.flows.append(
+                _FlowState(
+                    entry,
+                    self.cluster.background(
+                        entry.stream(self.cluster.fabric, number, self.longest), stem
+                    ),
+                )
+            )
             self.flows[-1].flow.prepare()
 
     def start(self, t0: int) -> None:
@@ -62,10 +82,18 @@ class BackgroundRun:
                 self._journal_phase(state, now, "end")
         waiting = [self.t0 + state.entry.start_ps for state in self.flows if not state.flow.begun]
         running = any(not state.ended_ps for state in self.flows)
-        self.next_check_ps = min([*waiting, now + self.cluster.clock.patience(CHECK_EVERY_S)]) if running else NEVER
+        self.next_check_ps = (
+            min([*waiting, now + self.cluster.clock.patience(CHECK_EVERY_S)]) if running else NEVER
+        )
 
     def _journal_phase(self, state: _FlowState, t: int, phase: str) -> None:
-        self.journal(t, "background", name=state.entry.name, phase=phase, on=state.entry.path_on(self.cluster.fabric))
+        self.journal(
+            t,
+            "background",
+            name=state.entry.name,
+            phase=phase,
+            on=state.entry.path_on(self.cluster.fabric),
+        )
 
     def end(self) -> None:
         """Stop all flows and remove what they left. Idempotent."""
@@ -81,19 +109,34 @@ class BackgroundRun:
         fabric = self.cluster.fabric
         return [
             {
-                "name": entry.name, "tool": entry.tool, "protocol": entry.protocol, "src": entry.src, "dst": entry.dst,
-                "path": entry.path_on(fabric), "ev": entry.ev_on(fabric), "rate_bps": entry.rate_bps, "parallel": entry.parallel,
-                "congestion": entry.congestion, "wire_bps": None if entry.rate_bps is None else wire_rate(fabric, entry.rate_bps),
-                "began_ps": state.began_ps or None, "ended_ps": state.ended_ps or None, "cut": state.flow.cut,
+                "name": entry.name,
+                "tool": entry.tool,
+                "protocol": entry.protocol,
+                "src": entry.src,
+                "dst": entry.dst,
+                "path": entry.path_on(fabric),
+                "ev": entry.ev_on(fabric),
+                "rate_bps": entry.rate_bps,
+                "parallel": entry.parallel,
+                "congestion": entry.congestion,
+                "wire_bps": None if entry.rate_bps is None else wire_rate(fabric, entry.rate_bps),
+                "began_ps": state.began_ps or None,
+                "ended_ps": state.ended_ps or None,
+                "cut": state.flow.cut,
             }
-            for state in self.flows for entry in [state.entry]
-        ]  # fmt: skip
+            for state in self.flows
+            for entry in [state.entry]
+        ]
 
     def complaints(self) -> list[str]:
         complaints = []
         for state in self.flows:
             stem = self.directory / f"iperf3-{state.entry.name}"
-            problem = complaint(stem, state.flow.cut) if state.began_ps else "it was never begun, the run had ended"
+            problem = (
+                complaint(stem, state.flow.cut)
+                if state.began_ps
+                else "it was never begun, the run had ended"
+            )
             if problem:
                 complaints.append(f"background {state.entry.name}: {problem}")
         return complaints

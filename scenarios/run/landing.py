@@ -1,6 +1,8 @@
-"""Brings a block's runs from another machine: in one archive, unpacked beside the results, and renamed into place.
+"""Brings a block's runs from another machine: in one archive, unpacked beside the results, and
+renamed into place.
 
-A block may be carried out more than once, but a run lands once: a rename to a taken name fails. So ``raw/`` has only whole runs.
+A block may be carried out more than once, but a run lands once: a rename to a taken name fails. So
+``raw/`` has only whole runs.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def pack(directory: Path, keys: Sequence[str]) -> bytes:
 
 
 def land(data: bytes, directory: Path, keys: Sequence[str]) -> list[str]:
-    """Put the runs ``keys`` into ``directory``/raw. Return those that were there already, which stay.
+    """Put the runs ``keys`` into ``directory``/raw. Return those that were there already, which
+    stay.
 
     Raises :class:`UserError` if the archive does not hold them whole.
     """
@@ -37,9 +40,18 @@ def land(data: bytes, directory: Path, keys: Sequence[str]) -> list[str]:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
             for member in archive:
                 name = PurePosixPath(member.name)
-                if not (member.isreg() or member.isdir()) or name.parts[:1] not in [(key,) for key in keys] or ".." in name.parts:
-                    raise UserError(f"a worker's answer holds {member.name!r}, which is no file of its runs: it is dropped")
-                (beside / name if member.isdir() else (beside / name).parent).mkdir(parents=True, exist_ok=True)
+                if (
+                    not (member.isreg() or member.isdir())
+                    or name.parts[:1] not in [(key,) for key in keys]
+                    or ".." in name.parts
+                ):
+                    raise UserError(
+                        f"a worker's answer holds {member.name!r}, which is no file of its runs: "
+                        "it is dropped"
+                    )
+                (beside / name if member.isdir() else (beside / name).parent).mkdir(
+                    parents=True, exist_ok=True
+                )
                 if (content := archive.extractfile(member)) is not None:
                     with open(beside / name, "wb") as file:
                         shutil.copyfileobj(content, file)

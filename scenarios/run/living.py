@@ -1,4 +1,5 @@
-"""Records a fabric that is up as a run is recorded, so that views can follow it, and carries out their commands.
+"""Records a fabric that is up as a run is recorded, so that views can follow it, and carries out
+their commands.
 
 A measured run is never touched: it has its own journal and takes no commands.
 """
@@ -26,7 +27,9 @@ TICK_S = 0.1  # between two looks, wall time [ours]
 class Living:
     """``logs``: where the started agents of ``world`` write. ``commands``: from a view, or None."""
 
-    def __init__(self, world: World, transport: str, seed: int, logs: Path, commands: socket.socket | None) -> None:
+    def __init__(
+        self, world: World, transport: str, seed: int, logs: Path, commands: socket.socket | None
+    ) -> None:
         self.world, self.commands = world, commands
         self.states = world.link_states()
         self.unread = b""
@@ -34,10 +37,19 @@ class Living:
         self._known: dict[int, Injected] = {}
         now = world.clock.now()
         record: dict[str, Any] = {
-            "world": world.name, "transport": transport, "kind": transport,
-            "fabric": world.fabric.to_dict(), "ranks": list(range(world.fabric.host_count)), "window": [now, now], "seed": seed,
-            "placement": "", "settings": {}, "workload": "", "warmup_steps": 0, "paths": {},
-        }  # fmt: skip
+            "world": world.name,
+            "transport": transport,
+            "kind": transport,
+            "fabric": world.fabric.to_dict(),
+            "ranks": list(range(world.fabric.host_count)),
+            "window": [now, now],
+            "seed": seed,
+            "placement": "",
+            "settings": {},
+            "workload": "",
+            "warmup_steps": 0,
+            "paths": {},
+        }
         self.ports = PortLog(world, logs / "ports.jsonl")
         self.journal_file = open(logs / "runner.jsonl", "w", encoding="utf-8", buffering=1)
         (logs / BEGUN).write_text(json.dumps(record), encoding="utf-8")
@@ -49,7 +61,16 @@ class Living:
         self.journal_file.close()
 
     def journal(self, t: int, name: str, kind: str, on: str, phase: str, links: list[str]) -> None:
-        line = {"t": t, "kind": "fault", "name": name, "fault": kind, "on": on, "phase": phase, "links": links, "keys": {}}
+        line = {
+            "t": t,
+            "kind": "fault",
+            "name": name,
+            "fault": kind,
+            "on": on,
+            "phase": phase,
+            "links": links,
+            "keys": {},
+        }
         self.journal_file.write(json.dumps(line) + "\n")
 
     def tick(self) -> None:
@@ -58,7 +79,7 @@ class Living:
         self._look()
         self.ports.tick(self.world.clock.now())
 
-    # --- what has changed --------------------------------------------------------------------------------------
+    # --- what has changed -------------------------------------------------------------------------
 
     def _look(self) -> None:
         faults = {fault.number: fault for fault in self.world.faults()}
@@ -68,7 +89,14 @@ class Living:
             known = faults.get(event.number) or self._known.get(event.number)
             if known is not None:  # else it began and ended between two looks
                 name = f"{known.target.kind} {known.target.on} (fault {event.number})"
-                self.journal(event.t, name, known.target.kind, known.target.on, event.phase, list(event.links))
+                self.journal(
+                    event.t,
+                    name,
+                    known.target.kind,
+                    known.target.on,
+                    event.phase,
+                    list(event.links),
+                )
         self._known = {**self._known, **faults}
         now, states = self.world.clock.now(), self.world.link_states()
         for link, up in states.items():
@@ -79,7 +107,7 @@ class Living:
     def _by_hand(self, t: int, link: str, up: bool) -> None:
         self.journal(t, f"{link} by hand", "link", link, "heal" if up else "begin", [link])
 
-    # --- commands ----------------------------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------
 
     def _lines(self) -> list[bytes]:
         if self.commands is None:

@@ -41,25 +41,38 @@ DISTRIBUTIONS = (
     "rich",
     "mypy",
 )
-TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"), ("ovs-vswitchd", "--version"))
+TOOLS = (
+    ("clang", "--version"),
+    ("bpftool", "version"),
+    ("tc", "-V"),
+    ("ip", "-V"),
+    ("tshark", "--version"),
+    ("ovs-vswitchd", "--version"),
+)
 
 
 FORMAT = 4
-"""Only directories of one format are compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: raw files and tables
-are in network time, whole ps in raw/."""
+"""Only directories of one format are compared. 2: runs have settings, and are rows. 3: figures are
+in network time. 4: raw files and tables are in network time, whole ps in raw/."""
 
-_SCALE = "All times are the network's: whole ps in raw/, ns in tables and figures. Those of this machine have wall in their name."
+_SCALE = (
+    "All times are the network's: whole ps in raw/, ns in tables and figures. Those of this "
+    "machine have wall in their name."
+)
 _KIND = "Reconvergence is that of the scenario, in network time: real networks take far longer."
 NOTES = {
     "emulated": (
         _SCALE,
-        "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own TCP and MPTCP are spared it.",
+        (
+            "A path's propagation delay is a FIFO in the agents' receive path: the kernel's own "
+            "TCP and MPTCP are spared it."
+        ),
         _KIND,
     ),
     "simulated": (
         _SCALE,
-        "Simulated, in virtual time: hosts compute in no time, no machine was measured. So no run is doubted for the machine's sake, and "
-        "there are no figures of its CPU.",
+        "Simulated, in virtual time: hosts compute in no time, no machine was measured. So no "
+        "run is doubted for the machine's sake, and there are no figures of its CPU.",
         _KIND,
     ),
 }
@@ -67,7 +80,9 @@ NOTES = {
 
 def _output(*command: str) -> str | None:
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=patient(5), cwd=ROOT, check=False)
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=patient(5), cwd=ROOT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return process.stdout.strip() if process.returncode == 0 else None
@@ -81,7 +96,8 @@ def _version(distribution: str) -> str | None:
 
 
 def git(*below: str) -> dict[str, Any] | None:
-    """Return the commit, and whether files (``below``, or all) differ. Optional locks are off: a killed run leaves no index.lock."""
+    """Return the commit, and whether files (``below``, or all) differ. Optional locks are off: a
+    killed run leaves no index.lock."""
     if not (ROOT / ".git").exists():
         return None
     command = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")
@@ -101,7 +117,10 @@ def _memory_bytes() -> int | None:
 def cpu_model() -> str | None:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), None)
+            return next(
+                (line.split(":", 1)[1].strip() for line in file if line.startswith("model name")),
+                None,
+            )
     except OSError:
         return None
 
@@ -110,7 +129,9 @@ def cpu_model() -> str | None:
 def version() -> str:
     """Return the version with a hash of the source, which tells clones of one version apart."""
     digest = hashlib.sha256()
-    for path in sorted(path for room in ROOMS for end in ("py", "c") for path in (ROOT / room).rglob(f"*.{end}")):
+    for path in sorted(
+        path for room in ROOMS for end in ("py", "c") for path in (ROOT / room).rglob(f"*.{end}")
+    ):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return f"{_version('mrcbed')}+{digest.hexdigest()[:12]}"
 
@@ -120,10 +141,18 @@ def engine() -> str:
         spec = importlib.util.find_spec("agents.mrc.queue_pair")
     except ImportError:
         return "absent"
-    return "absent" if spec is None or spec.origin is None else "compiled" if spec.origin.endswith(".so") else "interpreted"
+    return (
+        "absent"
+        if spec is None or spec.origin is None
+        else "compiled"
+        if spec.origin.endswith(".so")
+        else "interpreted"
+    )
 
 
-def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
+def make_manifest(
+    scenario: Scenario, command_line: list[str], world: str = "emulated"
+) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "world": world,
@@ -138,7 +167,12 @@ def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emu
         "tools": {tool: (_output(tool, flag) or "absent").splitlines()[0] for tool, flag in TOOLS},
         "engine": engine(),
         "kernel": platform.release(),
-        "machine": {"cpu": cpu_model(), "arch": platform.machine(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()},
+        "machine": {
+            "cpu": cpu_model(),
+            "arch": platform.machine(),
+            "cores": os.cpu_count(),
+            "memory_bytes": _memory_bytes(),
+        },
         "fabrics": {name: {**figures(f), **f.to_dict()} for name, f in scenario.fabrics.items()},
         "notes": list(NOTES[world]),
     }

@@ -1,6 +1,8 @@
-"""Judges links in a run by the agents' counts (Clustermapper), and sets the denylist entries that follow.
+"""Judges links in a run by the agents' counts (Clustermapper), and sets the denylist entries that
+follow.
 
-It journals ``mapper`` for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
+It journals ``mapper`` for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the
+policy's decisions.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class _Cluster(Protocol):
 class Mapping:
     """With ``options`` None it does nothing."""
 
-    def __init__(self, cluster: _Cluster, options: Options | None, seed: int, journal: Callable[..., None]) -> None:
+    def __init__(
+        self, cluster: _Cluster, options: Options | None, seed: int, journal: Callable[..., None]
+    ) -> None:
         self.cluster, self.options, self.seed, self.journal = cluster, options, seed, journal
         self.fabric = cluster.fabric
         if options is not None:
@@ -53,15 +57,21 @@ class Mapping:
             return
         for agent in self.cluster.agents:
             agent.call("mapper_start", options=self.options.to_dict(), seed=self.seed)
-        self.journal(self.cluster.clock.now(), "mapper", phase="start", options=self.options.to_dict())
+        self.journal(
+            self.cluster.clock.now(), "mapper", phase="start", options=self.options.to_dict()
+        )
 
     @property
     def start_check_ps(self) -> int:
-        return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
+        return (
+            0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
+        )
 
     def hear(self, note: Note) -> None:
         if self.options is not None:
-            self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
+            self.localiser.add(
+                note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"]
+            )
             self.has_reports = True
 
     def tick(self, now: int) -> None:
@@ -75,9 +85,12 @@ class Mapping:
             if before is None or (before.state, before.carrier) != (finding.state, finding.carrier):
                 self._journal_state(now, finding, finding.state)
         blamed = {link for finding in findings.values() for link in finding.links}
-        self.fading |= {name: finding for name, finding in self.findings.items() if name not in findings}
+        self.fading |= {
+            name: finding for name, finding in self.findings.items() if name not in findings
+        }
         for name, finding in list(self.fading.items()):
-            # A link may now be blamed as part of a switch, or some links of a switch may still be blamed: neither is clear.
+            # A link may now be blamed as part of a switch, or some links of a switch may still be
+            # blamed: neither is clear.
             if blamed.isdisjoint(finding.links):
                 self._journal_state(now, finding, CLEAR_STATE)
                 del self.fading[name]
@@ -88,7 +101,8 @@ class Mapping:
             self._change(action, entry, reason)
 
     def stop(self) -> None:
-        """Stop all probing, so that the books can be closed, and remove the entries. Agents that are gone are passed over."""
+        """Stop all probing, so that the books can be closed, and remove the entries. Agents that
+        are gone are passed over."""
         if self.options is None:
             return
         for agent in self.cluster.agents:
@@ -107,9 +121,16 @@ class Mapping:
     def _journal_state(self, now: int, finding: Finding, state: str) -> None:
         counts = [self.localiser.verdicts[link] for link in finding.links]
         self.journal(
-            now, "mapper", on=finding.name, state=state, links=list(finding.links), rate=max(v.rate for v in counts),
-            sent=sum(v.sent for v in counts), lost=sum(v.lost for v in counts), carrier=any(v.carrier for v in counts),
-        )  # fmt: skip
+            now,
+            "mapper",
+            on=finding.name,
+            state=state,
+            links=list(finding.links),
+            rate=max(v.rate for v in counts),
+            sent=sum(v.sent for v in counts),
+            lost=sum(v.lost for v in counts),
+            carrier=any(v.carrier for v in counts),
+        )
 
     def _change(self, action: str, entry: str, reason: str) -> None:
         """A refusal is journalled and changes nothing else."""

@@ -1,6 +1,8 @@
-"""Carries out one run (transport, placement, seed) on a running cluster: agents up, workload, faults, counters, agents down.
+"""Carries out one run (transport, placement, seed) on a running cluster: agents up, workload,
+faults, counters, agents down.
 
-Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after ``run.json`` and ``runner.jsonl`` are written.
+Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after ``run.json`` and
+``runner.jsonl`` are written.
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ from topologies.units import BYTE, MS, NS, S
 
 CHECK_EVERY_S = 0.3
 LEAD_S = 0.05
-"""Machine time from the first start request to the flows' t0, so that every agent gets it in time."""
-SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8  # of queues: shortest interval for a machine, and most per base RTT
+"""Machine time from the first start request to the flows' t0, so that every agent gets it in
+time."""
+# of queues: shortest interval for a machine, and most per base RTT
+SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8
 PAUSE_S = 0.001  # least time between two looks, for a machine
 BOOKS_TRIES = 25
 BOOKS_WAIT_S = 0.1  # while the books are open although nothing is on its way
@@ -54,19 +58,23 @@ QUEUES = 5 * MS
 
 
 def serves_again(world: World, outcome: str) -> bool:
-    """Whether the next run may have this world. Else agents may hang, the controller be missing, or virtual time have to begin anew."""
+    """Whether the next run may have this world. Else agents may hang, the controller be missing, or
+    virtual time have to begin anew."""
     return outcome == "done" and not world.controller_lost and not world.clock.virtual
 
 
 def drain_ps(fabric: Fabric, faults: Sequence[Injected]) -> int:
     """Return how long a packet and its answer may still take once nobody sends.
 
-    This is the delay both ways, plus a full queue on each of four links (between sites five) at the rate that faults leave, twice, since
-    each class is sure of half the rate only. The queues' part is at most :data:`QUEUES`.
+    This is the delay both ways, plus a full queue on each of four links (between sites five) at the
+    rate that faults leave, twice, since each class is sure of half the rate only. The queues' part
+    is at most :data:`QUEUES`.
     """
     drains = [(1.0, 0), *(KINDS[fault.target.kind].drain(fault.target.keys) for fault in faults)]
     rate_share, pause = min(share for share, _ in drains), max(time for _, time in drains)
-    queues = 4 * 2 * fabric.buffer_bytes * BYTE / (min(fabric.nic_rate, fabric.fabric_rate) * rate_share)
+    queues = (
+        4 * 2 * fabric.buffer_bytes * BYTE / (min(fabric.nic_rate, fabric.fabric_rate) * rate_share)
+    )
     if fabric.sites > 1:
         queues += 2 * fabric.buffer_bytes * BYTE / (fabric.long_haul_rate * rate_share)
     return 2 * (fabric.delay_ps + fabric.long_haul_delay_ps + pause) + min(int(queues), QUEUES)
@@ -78,13 +86,15 @@ class Spec:
     transport: Transport
     placement: str
     seed: int
-    used: dict[int, str] = field(default_factory=dict)  # fault number -> target, once resolved; shared by the runs of a fabric
+    # fault number -> target, once resolved; shared by the runs of a fabric
+    used: dict[int, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)  # of the sweep: key -> value
     cpu_s: float = 0.0  # CPU time of this process from the run's start to its end
 
     @property
     def key(self) -> str:
-        return f"{self.transport.name}-{self.transport.fabric.name}-{self.placement}-s{self.seed}{suffix(self.settings)}"
+        where = f"{self.transport.fabric.name}-{self.placement}"
+        return f"{self.transport.name}-{where}-s{self.seed}{suffix(self.settings)}"
 
 
 @dataclass
@@ -97,14 +107,21 @@ class _Due:
 
 
 class OneRun:
-    def __init__(self, cluster: World, spec: Spec, directory: Path, progress: Callable[[float, str], None]) -> None:
+    def __init__(
+        self, cluster: World, spec: Spec, directory: Path, progress: Callable[[float, str], None]
+    ) -> None:
         """``progress(share, trouble)``: how much is done, and what stops the run, or ""."""
         self.cluster, self.spec, self.directory, self._progress = cluster, spec, directory, progress
         self.share, self.trouble = 0.0, ""
         self.clock = cluster.clock
         delay = spec.transport.reconvergence_ps
-        self.network = None if delay is None else Reconvergence(cluster, delay, spec.transport.repair_ps)
-        self.timeout, self.pause = self.clock.patience(spec.scenario.timeout_s), self.clock.patience(PAUSE_S)
+        self.network = (
+            None if delay is None else Reconvergence(cluster, delay, spec.transport.repair_ps)
+        )
+        self.timeout, self.pause = (
+            self.clock.patience(spec.scenario.timeout_s),
+            self.clock.patience(PAUSE_S),
+        )
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
         self.work = spec.scenario.workload
@@ -124,11 +141,18 @@ class OneRun:
         self.latest_step = -1  # the latest measured step that a rank has begun
         self.timeline = Timeline(self.fabric, spec.scenario.faults, spec.seed)
         # A network that re-routes reacts to cables only.
-        self.breaking = Breaking(cluster, self.timeline, self.journal, *(() if self.network is None else (self.network.changed,)))
+        self.breaking = Breaking(
+            cluster,
+            self.timeline,
+            self.journal,
+            *(() if self.network is None else (self.network.changed,)),
+        )
         self.record: dict[str, Any] = {"kind": spec.transport.kind}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
-        self.queue_file = open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
+        self.queue_file = (
+            open(directory / "queues.jsonl", "w", encoding="utf-8") if self.queues else None
+        )
         self.due = _Due(0 if self.queues else NEVER)
         self.port_log = PortLog(cluster, directory / "ports.jsonl")
         self.created_ps = self.clock.now()
@@ -136,9 +160,13 @@ class OneRun:
         interval = self.fabric.base_rtt_ps // LOOKS_PER_RTT
         self.watch: RunWatch | None = None
         if not self.clock.virtual:
-            self.watch = cluster.run_watch(interval) or Watch(cluster.clock, cluster.processes, cluster.port_watch(), interval)
+            self.watch = cluster.run_watch(interval) or Watch(
+                cluster.clock, cluster.processes, cluster.port_watch(), interval
+            )
         self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
-        self.background = BackgroundRun(cluster, spec.scenario.backgrounds, self.timeout, directory, self.journal)
+        self.background = BackgroundRun(
+            cluster, spec.scenario.backgrounds, self.timeout, directory, self.journal
+        )
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -159,9 +187,12 @@ class OneRun:
             self.record["counters_before"] = self.cluster.counters()
             self.breaking.begin_before()
             kinds = [KINDS[fault.kind] for fault in self.spec.scenario.faults]
-            alone = any(kind.stalls or not kind.heals for kind in kinds)  # they act on a host's process
+            # they act on a host's process
+            alone = any(kind.stalls or not kind.heals for kind in kinds)
             options, policy = dict(transport.options), transport.controller
-            self.cluster.start_agents(transport.kind, options, self.directory, self.spec.seed, policy, alone)
+            self.cluster.start_agents(
+                transport.kind, options, self.directory, self.spec.seed, policy, alone
+            )
             self.mapping.start()
             self.connect()
             self.resolve()
@@ -173,8 +204,11 @@ class OneRun:
             self.outcome, self.reason = "interrupted", "stopped by the user"
             raise
         except Exception as error:
-            if (killed := self.breaking.killed_hosts) and isinstance(error, (UserError, AgentError, OSError)):
-                host = killed[0]  # a fault of the scenario killed the agent: the run ends without an error of ours
+            if (killed := self.breaking.killed_hosts) and isinstance(
+                error, (UserError, AgentError, OSError)
+            ):
+                # a fault of the scenario killed the agent: the run ends without an error of ours
+                host = killed[0]
                 self.window[1] = self.clock.now()
                 self.end("failed", f"rank {self.hosts.index(host)} (h{host}) is gone: {error}")
                 self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
@@ -190,11 +224,15 @@ class OneRun:
             finally:  # the calls above journal, and the disk may be full
                 if watch is not None:
                     watch.stop()
-                    self.record.update(cpu=watch.samples, wall_wake_delay_max_ns=watch.delay_max_ns, watch=watch.result())
+                    self.record.update(
+                        cpu=watch.samples,
+                        wall_wake_delay_max_ns=watch.delay_max_ns,
+                        watch=watch.result(),
+                    )
                 self.write()
         return self.outcome
 
-    # --- before ----------------------------------------------------------------------------------------------
+    # --- before -----------------------------------------------------------------------------------
 
     def ranked(self) -> list[Agent]:
         return [self.cluster.agents[host] for host in self.hosts]
@@ -208,14 +246,24 @@ class OneRun:
         if self.work.jobs:
             return  # their ranks connect themselves
         flows = [flow.for_agents() for flow in self.flows] or None
-        connect(self.ranked(), self.hosts, self.collective, self.spec.transport.qps, self.work.slices, flows)
+        connect(
+            self.ranked(),
+            self.hosts,
+            self.collective,
+            self.spec.transport.qps,
+            self.work.slices,
+            flows,
+        )
 
     def paths_of(self, agent: Agent) -> list[dict[str, Any]]:
         answer = agent.call("paths")
         return list(answer["paths"] if isinstance(answer, dict) else answer)
 
     def resolve(self) -> None:
-        self.record["paths"] = {str(host): self.paths_of(agent) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
+        self.record["paths"] = {
+            str(host): self.paths_of(agent)
+            for host, agent in zip(self.hosts, self.ranked(), strict=True)
+        }
         for number, fault in enumerate(self.spec.scenario.faults):
             if fault.on != USED_BY_QP:
                 continue
@@ -226,24 +274,44 @@ class OneRun:
                 context = (self.fabric, self.hosts, fault, self.edges)
                 edge = busiest_edge(*context, paths) if can_say else fault_ranks(*context)
                 self.spec.used[number], source = resolve_used(
-                    self.fabric, self.hosts, edge, paths[self.hosts[edge[0]]], self.spec.seed, can_say, fault.kind,
+                    self.fabric,
+                    self.hosts,
+                    edge,
+                    paths[self.hosts[edge[0]]],
+                    self.spec.seed,
+                    can_say,
+                    fault.kind,
                     [(flow.src, flow.dst) for flow in self.flows],
-                )  # fmt: skip
-            self.journal(self.clock.now(), "resolved", name=fault.name, on=self.spec.used[number], how=source)
+                )
+            self.journal(
+                self.clock.now(), "resolved", name=fault.name, on=self.spec.used[number], how=source
+            )
             self.timeline.follow(number, self.spec.used[number])
 
     def check_links(self) -> None:
-        """Probe before the workload begins, so that bad links are denied by then (paper, section 2.4)."""
+        """Probe before the workload begins, so that bad links are denied by then (paper, section
+        2.4)."""
         if until := self.mapping.start_check_ps:
-            wait_for_all(self.ranked(), self.handle_note, lambda: self.mapping.tick(self.clock.now()), until, self.clock)
+            wait_for_all(
+                self.ranked(),
+                self.handle_note,
+                lambda: self.mapping.tick(self.clock.now()),
+                until,
+                self.clock,
+            )
 
-    # --- during ----------------------------------------------------------------------------------------------
+    # --- during -----------------------------------------------------------------------------------
 
     def begin(self) -> int:
         """Return the time at which agents start."""
         work, timeline = self.work, self.timeline
-        request: dict[str, Any] = {"collective": self.collective, "message_bytes": work.message_bytes, "seed": self.spec.seed}
-        if not self.flows:  # drawing inputs takes an agent some time: no agent must wait for a peer that still draws
+        request: dict[str, Any] = {
+            "collective": self.collective,
+            "message_bytes": work.message_bytes,
+            "seed": self.spec.seed,
+        }
+        # drawing inputs takes an agent some time: no agent must wait for a peer that still draws
+        if not self.flows:
             request |= {"dtype": work.dtype, "steps": work.steps, "warmup": work.warmup_steps}
             for agent in self.ranked():
                 agent.call("prepare", **request)
@@ -280,9 +348,19 @@ class OneRun:
         words: tuple[object, ...]
         if first.trains:
             text = training_text(self.directory.parents[1])
-            words = (GPT_RANK, self.phases[-1][1], self.spec.seed, first.compute_ps / S, first.ranks, text)
+            words = (
+                GPT_RANK,
+                self.phases[-1][1],
+                self.spec.seed,
+                first.compute_ps / S,
+                first.ranks,
+                text,
+            )
         else:
-            words = (RANK, write_plan(Plan(rehearse(plan, duration).ranks), self.directory, self.phases))
+            words = (
+                RANK,
+                write_plan(Plan(rehearse(plan, duration).ranks), self.directory, self.phases),
+            )
         if self.watch is not None:
             self.watch.mark()
         start = self.clock.now()
@@ -299,15 +377,23 @@ class OneRun:
                 raise TimeoutError
             return self.tick()
 
-        programs = self.cluster.programs(Program(tuple(map(str, words)), qps=self.spec.transport.qps), self.hosts)
+        programs = self.cluster.programs(
+            Program(tuple(map(str, words)), qps=self.spec.transport.qps), self.hosts
+        )
         try:
-            failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), self.handle_note, look)
+            failed = programs.run(
+                lambda rank, line: lines.append(f"rank {rank}: {line}"), self.handle_note, look
+            )
             for rank, reason in failed.items():
                 said = f" ({lines[-1]})" if lines else ""
                 self.journal(self.clock.now(), "failed", rank=rank, reason=reason)
                 self.end("failed", f"rank {rank} (h{self.hosts[rank]}): {reason}{said}")
         except TimeoutError:
-            self.end("timeout", f"no end after {self.spec.scenario.timeout_s:g} s: raise 'timeout' or make the jobs shorter")
+            self.end(
+                "timeout",
+                f"no end after {self.spec.scenario.timeout_s:g} s: raise 'timeout' or make the "
+                "jobs shorter",
+            )
         finally:
             programs.end()
         self.ended(cpu_began)
@@ -319,14 +405,26 @@ class OneRun:
         agents = self.ranked()
         start, cpu_began = self.begin(), time.process_time()
         remaining = start + self.timeout - self.clock.now()
-        if not wait_for_all(agents, self.handle_note, self.tick, remaining, self.clock) and self.outcome == "done":
-            closed_ranks = [rank for rank, agent in enumerate(agents) if getattr(agent, "closed", False)]
+        if (
+            not wait_for_all(agents, self.handle_note, self.tick, remaining, self.clock)
+            and self.outcome == "done"
+        ):
+            closed_ranks = [
+                rank for rank, agent in enumerate(agents) if getattr(agent, "closed", False)
+            ]
             if closed_ranks:
                 self.cluster.check()  # raises with the name of the dead process
-                self.end("failed", f"the agent of rank {closed_ranks[0]} (h{self.hosts[closed_ranks[0]]}) hung up")
+                self.end(
+                    "failed",
+                    f"the agent of rank {closed_ranks[0]} (h{self.hosts[closed_ranks[0]]}) hung up",
+                )
             pending = [rank for rank in range(len(agents)) if rank not in self.finished_ranks]
             advice = self.cut_off.line or "raise 'timeout' or make the workload shorter"
-            self.end("timeout", f"no end after {self.spec.scenario.timeout_s:g} s: ranks {pending} not done; {advice}")
+            self.end(
+                "timeout",
+                f"no end after {self.spec.scenario.timeout_s:g} s: ranks {pending} not done; "
+                f"{advice}",
+            )
         self.ended(cpu_began)
 
     def ended(self, cpu_began: float) -> None:
@@ -341,7 +439,8 @@ class OneRun:
     def tick(self) -> int:
         """Return the time until something is due again."""
         now = self.clock.now()
-        if now < self.due.rest and now < self.port_log.due_ps:  # as a rule, with queues sampled eight times per RTT
+        # as a rule, with queues sampled eight times per RTT
+        if now < self.due.rest and now < self.port_log.due_ps:
             self.sample(now)
             return self._wait(now, self.due.rest)
         self.apply(now)
@@ -365,7 +464,8 @@ class OneRun:
     def _wait(self, now: int, due: int) -> int:
         soonest = max(min(due, self.due.sample), now + self.pause)
         sample = max(self.port_log.due_ps, now + self.pause)
-        if sample <= soonest - self.pause:  # else it waits: a sample must not make anything else late
+        # else it waits: a sample must not make anything else late
+        if sample <= soonest - self.pause:
             soonest = sample
         return soonest - now
 
@@ -373,13 +473,22 @@ class OneRun:
         if now < self.due.sample or self.queue_file is None:
             return
         for port in self.queues:
-            self.queue_file.write(f'{{"t":{now},"port":"{port}","bytes":{self.cluster.backlog(port)}}}\n')
-        self.due.sample = now + max(self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT)
+            self.queue_file.write(
+                f'{{"t":{now},"port":"{port}","bytes":{self.cluster.backlog(port)}}}\n'
+            )
+        self.due.sample = now + max(
+            self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT
+        )
 
     def show_progress(self, now: int) -> None:
         ends = [flow.end_ps for flow in self.flows]
         if ends and None not in ends:
-            self.progress(max(0.0, min(1.0, (now - self.window[0]) / max(end for end in ends if end is not None))))
+            self.progress(
+                max(
+                    0.0,
+                    min(1.0, (now - self.window[0]) / max(end for end in ends if end is not None)),
+                )
+            )
         elif ends:
             self.progress(len(self.record.get("flow_notes", ())) / len(ends))
 
@@ -404,14 +513,17 @@ class OneRun:
             step = int(note["step"])
             self.step_count += 1
             self.note_step_begin(step + 1 - self.work.warmup_steps, int(note["end_ps"]))
-            self.progress(self.step_count / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
+            self.progress(
+                self.step_count / (len(self.hosts) * (self.work.steps + self.work.warmup_steps))
+            )
         elif kind == "told" and "step" in note["note"]:
             phase, number, _, end, _, wrong = note["note"]["step"]
             self.step_count += 1
             self.record.setdefault("wrong", {})[str(rank)] = wrong
             if phase == len(self.phases) - 1 and rank in ranks_of(self.work.jobs)[0]:
                 if number + 1 == self.work.warmup_steps and self.latest_step < 0:
-                    for agent in self.ranked():  # what the programs' start-up cost the agents is not the run's
+                    # what the programs' start-up cost the agents is not the run's
+                    for agent in self.ranked():
                         agent.call("lag", forget=True)
                 self.note_step_begin(number + 1 - self.work.warmup_steps, round(end * S))
             self.progress(self.step_count / sum(len(ranks) * steps for ranks, steps in self.phases))
@@ -420,14 +532,22 @@ class OneRun:
         elif kind == "mapper":
             self.mapping.hear(note)
         elif kind == "flow":
-            self.record.setdefault("flow_notes", []).append({k: v for k, v in note.items() if k != "event"})
+            self.record.setdefault("flow_notes", []).append(
+                {k: v for k, v in note.items() if k != "event"}
+            )
         elif kind == "done":
             self.finished_ranks.add(rank)
             self.record.setdefault("wrong", {})[str(rank)] = int(note.get("wrong", 0))
         elif kind == "failed":
-            self.journal(self.clock.now(), "failed", **{k: v for k, v in note.items() if k != "event"})
+            self.journal(
+                self.clock.now(), "failed", **{k: v for k, v in note.items() if k != "event"}
+            )
             cut_off = f" ({self.cut_off.line})" if self.cut_off.line else ""
-            self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}{cut_off}")
+            self.end(
+                "failed",
+                f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: "
+                f"{note.get('reason')}{cut_off}",
+            )
 
     def note_step_begin(self, step: int, begin_ps: int) -> None:
         if self.latest_step < step < self.work.steps:
@@ -436,18 +556,28 @@ class OneRun:
 
     def check_controller(self, now: int) -> None:
         if self.cluster.controller_lost and not self.record.get("notes"):
-            self.record["notes"] = ["the controller is gone: forwarding does not need it, but nobody watched the links any more"]
+            self.record["notes"] = [
+                (
+                    "the controller is gone: forwarding does not need it, but nobody watched the "
+                    "links any more"
+                )
+            ]
             self.journal(now, "controller", phase="gone")
 
     def apply(self, now: int) -> None:
-        due = min([self.timeline.planned_ps(), *(t for t, *_ in (self.network.coming if self.network is not None else ()))])
+        due = min(
+            [
+                self.timeline.planned_ps(),
+                *(t for t, *_ in (self.network.coming if self.network is not None else ())),
+            ]
+        )
         if due < now:
             self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)
         self.breaking.act(now)
         for dead in self.network.act(now) if self.network is not None else ():
             self.journal(self.clock.now(), "reconverged", dead_links=dead)
 
-    # --- after -----------------------------------------------------------------------------------------------
+    # --- after ------------------------------------------------------------------------------------
 
     def raise_if_process_died(self) -> None:
         """Raise :class:`testbed.errors.ClusterDied` with the agent's name and the cause."""
@@ -455,27 +585,43 @@ class OneRun:
         self.cluster.check()
 
     def settle(self) -> None:
-        """Count packets until the books balance, or no packet can still be on its way (:func:`drain_ps`). Then books may stay open."""
-        self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
+        """Count packets until the books balance, or no packet can still be on its way
+        (:func:`drain_ps`). Then books may stay open."""
+        self.record["dead_at_end"] = [
+            link for link, up in self.cluster.link_states().items() if not up
+        ]
         self.mapping.stop()  # the books do not count probes on their way
         self.background.end()  # nor packets that would still be sent
         for agent in self.ranked():
             with contextlib.suppress(AgentError, OSError):  # the count below reports it
-                agent.call("quiesce")  # else data of an unfinished run, and probes of dead paths, would always be on their way
+                # else data of an unfinished run, and probes of dead paths, would always be on their
+                # way
+                agent.call("quiesce")
         deadline = self.clock.now() + drain_ps(self.fabric, self.cluster.faults())
         tries = BOOKS_TRIES
         while tries:
             self.cluster.quiesce(self.clock.patience(1.0))
             try:
-                agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
+                agents = {
+                    str(host): dict(agent.call("counters"))
+                    for host, agent in zip(self.hosts, self.ranked(), strict=True)
+                }
             except (AgentError, OSError) as error:
                 self.journal(self.clock.now(), "uncounted", reason=str(error))
-                if not self.breaking.killed_hosts:  # if the scenario killed it, the run ends without an error
+                # if the scenario killed it, the run ends without an error
+                if not self.breaking.killed_hosts:
                     self.raise_if_process_died()
                 break
             agents = {host: counters.get("counters", counters) for host, counters in agents.items()}
             before, after = self.record["counters_before"], self.cluster.counters()
-            packets = books(Counted(kind=self.spec.transport.kind, agent_counters=agents, counters_before=before, counters_after=after))
+            packets = books(
+                Counted(
+                    kind=self.spec.transport.kind,
+                    agent_counters=agents,
+                    counters_before=before,
+                    counters_after=after,
+                )
+            )
             self.record.update(agent_counters=agents, counters_after=after)
             if not packets.on_the_way:
                 if balanced(packets):
@@ -487,7 +633,8 @@ class OneRun:
         for agent in self.ranked():
             try:
                 agent.call("stop")
-            except (AgentError, OSError):  # the agent died: the cluster's check reports it, and its log stays
+            except (AgentError, OSError):
+                # the agent died: the cluster's check reports it, and its log stays
                 pass
         self.cluster.stop_agents()
 
@@ -501,15 +648,31 @@ class OneRun:
         spec, work = self.spec, self.work
         self.record.update(
             world=self.cluster.name,
-            key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
-            settings=spec.settings, seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes,
-            dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, settle_ps=work.settle_ps,
+            key=spec.key,
+            transport=spec.transport.name,
+            kind=spec.transport.kind,
+            fabric=self.fabric.to_dict(),
+            placement=spec.placement,
+            settings=spec.settings,
+            seed=spec.seed,
+            ranks=self.hosts,
+            workload=work.kind,
+            message_bytes=work.message_bytes,
+            dtype=work.dtype,
+            steps=work.steps,
+            warmup_steps=work.warmup_steps,
+            settle_ps=work.settle_ps,
             flows=[asdict(flow) for flow in self.flows],
-            queue_ports=self.queues, reconvergence_ps=spec.transport.reconvergence_ps, qps=spec.transport.qps,
-            options=spec.transport.options, controller=spec.transport.controller,
-            clustermapper=spec.transport.clustermapper.to_dict() if spec.transport.clustermapper else None,
+            queue_ports=self.queues,
+            reconvergence_ps=spec.transport.reconvergence_ps,
+            qps=spec.transport.qps,
+            options=spec.transport.options,
+            controller=spec.transport.controller,
+            clustermapper=spec.transport.clustermapper.to_dict()
+            if spec.transport.clustermapper
+            else None,
             window=self.window,
-        )  # fmt: skip
+        )
 
     def write(self) -> None:
         timeline = self.timeline
@@ -523,12 +686,16 @@ class OneRun:
             self.record["notes"] = [*self.record.get("notes", []), *self.background.complaints()]
         try:
             with open(self.directory / "controller.jsonl", "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.created_ps))
+                file.writelines(
+                    json.dumps(entry) + "\n"
+                    for entry in self.cluster.controller_journal(self.created_ps)
+                )
         finally:
             self.journal_file.close()
             self.port_log.close()
             if self.queue_file is not None:
                 self.queue_file.close()
-            with replacing(self.directory / "run.json") as part:  # written last and at once: where run.json exists, the run is complete
+            # written last and at once: where run.json exists, the run is complete
+            with replacing(self.directory / "run.json") as part:
                 part.write_text(json.dumps(self.record), encoding="utf-8")
             (self.directory / BEGUN).unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Samples what every port carried during a run into ``ports.jsonl``.
 
-A line: ``t``, ``span_ps`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
-[port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped].
+A line: ``t``, ``span_ps`` since the line before, and ``rows`` of the ports that carried, queued,
+marked, trimmed or dropped anything since: [port number, bytes that left, bytes of the data class
+waiting now, packets marked, trimmed, dropped].
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class PortLog:
         self.world = world
         fabric = world.fabric
         every = world.clock.patience(EVERY_S)
-        self.interval_ps = max(every, every * len(fabric.ports) // PORTS, fabric.base_rtt_ps // PER_RTT)
+        self.interval_ps = max(
+            every, every * len(fabric.ports) // PORTS, fabric.base_rtt_ps // PER_RTT
+        )
         self.due_ps = 0
         self._file = open(file, "wb", buffering=0)
         self._last: tuple[int, NDArray[np.int64]] | None = None
@@ -50,5 +53,7 @@ class PortLog:
             changes[:, 1] = np.maximum(0, loads[:, 1])
             busy = np.flatnonzero(changes.any(axis=1))
             rows = np.concatenate((busy[:, None], changes[busy]), axis=1).tolist()
-            self._file.write(_encode({"t": now, "kind": "ports", "span_ps": now - before, "rows": rows}) + b"\n")
+            self._file.write(
+                _encode({"t": now, "kind": "ports", "span_ps": now - before, "rows": rows}) + b"\n"
+            )
         self._last = (now, loads)

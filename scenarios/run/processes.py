@@ -1,7 +1,8 @@
 """Runs independent tasks in several processes of this machine.
 
-Each process has its own pool, so that the task of one that dies is known. Whatever ends the caller ends the processes in the middle of
-their tasks. So a task must leave only files that a second try replaces.
+Each process has its own pool, so that the task of one that dies is known. Whatever ends the caller
+ends the processes in the middle of their tasks. So a task must leave only files that a second try
+replaces.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ def cores() -> int:
 
 
 def at_once(
-    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, name: Callable[[Task], str] = str
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    jobs: int,
+    name: Callable[[Task], str] = str,
 ) -> Generator[tuple[int, Result], None, None]:
     """Yield (index of a task, its result) as tasks end. With one job, tasks run in this process.
 
-    ``work`` and the tasks must be picklable. Raises what ``work`` raises, and :class:`ClusterDied` with ``name`` of the task if its process
-    was killed; the other tasks end, too.
+    ``work`` and the tasks must be picklable. Raises what ``work`` raises, and :class:`ClusterDied`
+    with ``name`` of the task if its process was killed; the other tasks end, too.
     """
     if jobs == 1:
         for number, task in enumerate(tasks):
@@ -68,7 +72,8 @@ def at_once(
                     result = future.result()
                 except BrokenProcessPool:
                     raise ClusterDied(
-                        f"{name(tasks[number])}: its process was killed (out of memory?): use fewer --jobs; --resume goes on"
+                        f"{name(tasks[number])}: its process was killed (out of memory?): use "
+                        "fewer --jobs; --resume goes on"
                     ) from None
                 del running[future]
                 submit_next(pool)

@@ -1,4 +1,5 @@
-"""Resumes an interrupted run in its own directory: finished runs stay, others are removed and run again.
+"""Resumes an interrupted run in its own directory: finished runs stay, others are removed and run
+again.
 
 It refuses a directory begun for another scenario or other options: a table must not mix two things.
 """
@@ -23,7 +24,8 @@ from testbed.results.manifest import Manifest
 from testbed.results.reading import ResultsError, read_plain
 from testbed.results.record import read_record
 
-FINISHED = ("done", "failed", "timeout")  # any other outcome: the user or an error of this program stopped the run
+# any other outcome: the user or an error of this program stopped the run
+FINISHED = ("done", "failed", "timeout")
 FIXED = ("format", "world", "switch", "engine", "kernel")  # equal in all sessions of a run
 
 
@@ -35,13 +37,17 @@ def write_json(path: Path, data: Any, indent: int | None = 2) -> None:
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Lock a directory against other runs; the kernel unlocks it when we die. Raises :class:`ScenarioError`."""
+    """Lock a directory against other runs; the kernel unlocks it when we die. Raises
+    :class:`ScenarioError`."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ScenarioError(f"{directory}: another mrcbed run writes there: wait for its end, or give another --out") from None
+            raise ScenarioError(
+                f"{directory}: another mrcbed run writes there: wait for its end, or give "
+                "another --out"
+            ) from None
         yield
     finally:
         os.close(fd)
@@ -52,20 +58,28 @@ def holds_run(directory: Path) -> bool:
     if (directory / "manifest.json").is_file():
         return True
     if directory.is_dir() and any(directory.iterdir()):
-        raise ScenarioError(f"--resume: {directory} is not empty and holds no run (no manifest.json): give the directory of the run")
+        raise ScenarioError(
+            f"--resume: {directory} is not empty and holds no run (no manifest.json): give the "
+            "directory of the run"
+        )
     return False
 
 
 def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first manifest. Raises :class:`ScenarioError` if it differs from ``now`` in what was requested."""
+    """Return the first manifest. Raises :class:`ScenarioError` if it differs from ``now`` in what
+    was requested."""
     path = directory / "manifest.json"
     manifest = read_plain(path, Manifest, "begin again with a new --out")
-    former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
+    former_request, present_request = (
+        _request_of(manifest),
+        _request_of(json.loads(json.dumps(now, default=str))),
+    )
     difference = first_difference(former_request, present_request)
     if difference:
         key, then, present = difference
         raise ScenarioError(
-            f"--resume: {directory} was begun with {key} = {then}, now it is {present}: give the same scenario and options, or a new --out"
+            f"--resume: {directory} was begun with {key} = {then}, now it is {present}: give the "
+            "same scenario and options, or a new --out"
         )
     return manifest
 
@@ -76,7 +90,11 @@ def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):
             part.pop(key, None)
-    return {**scenario, **{key: manifest.get(key) for key in FIXED}, "the file's text": manifest.get("scenario_file")}
+    return {
+        **scenario,
+        **{key: manifest.get(key) for key in FIXED},
+        "the file's text": manifest.get("scenario_file"),
+    }
 
 
 def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
@@ -87,7 +105,14 @@ def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, st
         children = [(str(i), *pair) for i, pair in enumerate(zip(then, now, strict=True))]
     else:
         return None if then == now else (where, _brief(then), _brief(now))
-    return next((difference for key, a, b in children if (difference := first_difference(a, b, f"{where}.{key}" if where else key))), None)
+    return next(
+        (
+            difference
+            for key, a, b in children
+            if (difference := first_difference(a, b, f"{where}.{key}" if where else key))
+        ),
+        None,
+    )
 
 
 def _brief(value: Any) -> str:
@@ -110,7 +135,8 @@ def interruption_notice(directory: Path, specs: Sequence[Spec]) -> str:
 
 
 def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
-    """Return finished runs, remove others' files, and give others the fault targets that finished runs resolved."""
+    """Return finished runs, remove others' files, and give others the fault targets that finished
+    runs resolved."""
     finished = set()
     for temporary in directory.rglob(".*.part"):  # a process was killed while it wrote this file
         temporary.unlink()
@@ -128,6 +154,8 @@ def _restore_targets(spec: Spec, raw: Path) -> None:
     from scenarios.figures.measure import Run
 
     numbers = [i for i, fault in enumerate(spec.scenario.faults) if fault.on == USED_BY_QP]
-    targets = [line.on for line in Run(raw).checked(raw / "runner.jsonl") if isinstance(line, Resolved)]
+    targets = [
+        line.on for line in Run(raw).checked(raw / "runner.jsonl") if isinstance(line, Resolved)
+    ]
     for number, on in zip(numbers, targets, strict=False):
         spec.used.setdefault(number, on)

@@ -1,6 +1,7 @@
 """Runs a scenario and writes the results whatever happens.
 
-After Ctrl-C, a dead process or a bug it stops the network, writes everything that was measured and marks the run.
+After Ctrl-C, a dead process or a bug it stops the network, writes everything that was measured and
+marks the run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from scenarios.run.manifest import make_manifest
 from scenarios.run.one_run import OneRun, Spec, serves_again
 from scenarios.run.planning import blocks_of, plan
 from scenarios.run.processes import at_once
-from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
+from scenarios.run.resume import (
+    directory_lock,
+    former_manifest,
+    holds_run,
+    interruption_notice,
+    sort_out,
+    write_json,
+)
 from scenarios.schema.scenario import Scenario, ScenarioError, check_no_verbs
 from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
@@ -41,7 +49,8 @@ from topologies import Fabric
 from topologies.structs import plain
 
 ROWS_S = 5.0
-"""runs.csv is written at most so often while runs go on: a thousand rows take a third of a second."""
+"""runs.csv is written at most so often while runs go on: a thousand rows take a third of a
+second."""
 WorldFactory = Callable[[Fabric], World]  # its world is not started
 Entries = dict[str, Entry]  # run's key -> its entry in summary.json
 Landed = Generator[tuple[Sequence[Spec], Entries], None, None]
@@ -50,8 +59,11 @@ Carrier = Callable[[Path, Sequence[Sequence[Spec]]], Landed]
 Progress = Callable[[str, float], None]  # current activity, share done
 
 
-def results_directory(scenario: str, out: str | None, resume: bool = False, within: Path = Path("results")) -> Path:
-    """Make ``out``, or <scenario>-<time> in ``within``. With ``resume`` a run may have begun there. Raises :class:`ScenarioError`."""
+def results_directory(
+    scenario: str, out: str | None, resume: bool = False, within: Path = Path("results")
+) -> Path:
+    """Make ``out``, or <scenario>-<time> in ``within``. With ``resume`` a run may have begun there.
+    Raises :class:`ScenarioError`."""
     go_on()
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
@@ -61,12 +73,15 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
         return written(path, whole=True)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ScenarioError(
-            f"--out {path}: it exists and is not empty: give a new directory, results are never overwritten (--resume goes on with a run)"
+            f"--out {path}: it exists and is not empty: give a new directory, results are never "
+            "overwritten (--resume goes on with a run)"
         )
     try:
         written(path, whole=True).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ScenarioError(f"cannot make the results directory {path}: {error.strerror}: give another --out") from None
+        raise ScenarioError(
+            f"cannot make the results directory {path}: {error.strerror}: give another --out"
+        ) from None
     check_writable(path)
     return path
 
@@ -74,7 +89,8 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
 def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
     entries: Entries = {}
     for spec in specs:
-        gc.freeze()  # modules and what else is here already are no garbage: a collection need not look at them
+        # modules and what else is here already are no garbage: a collection need not look at them
+        gc.freeze()
         cluster = factory(spec.transport.fabric)
         cluster.start()
         try:
@@ -82,12 +98,15 @@ def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> 
         finally:
             cluster.stop()
         del cluster
-        gc.collect()  # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
+        # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
+        gc.collect()
         entries |= entry_of(spec, Run(directory / "raw" / spec.key))
     return entries
 
 
-def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
+def in_processes(
+    factory: WorldFactory, jobs: int, directory: Path, blocks: Sequence[Sequence[Spec]]
+) -> Landed:
     name = lambda block: ", ".join(spec.key for spec in block)  # noqa: E731
     with closing(at_once(partial(run_block, factory, directory), blocks, jobs, name)) as results:
         for number, entries in results:
@@ -95,7 +114,8 @@ def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequ
 
 
 def entry_of(spec: Spec, run: Run) -> Entries:
-    """Return no entry if a run's figures cannot be computed: later runs go on, and the end reports why."""
+    """Return no entry if a run's figures cannot be computed: later runs go on, and the end reports
+    why."""
     try:
         return {spec.key: run_summary(run, spec.scenario.expect_outcome)}
     except Exception as error:
@@ -106,8 +126,13 @@ def entry_of(spec: Spec, run: Run) -> Entries:
 
 
 def label_of(spec: Spec) -> str:
-    details = "".join(f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items())
-    return f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{details}, seed {spec.seed}"
+    details = "".join(
+        f", {short} {spec.settings[key]}" for key, short in short_keys(list(spec.settings)).items()
+    )
+    return (
+        f"{spec.transport.name} on {spec.transport.fabric.name}, {spec.placement}{details}, seed "
+        f"{spec.seed}"
+    )
 
 
 @dataclass(frozen=True)
@@ -126,39 +151,77 @@ class RunOptions:
 
 
 class Runner:
-    def __init__(self, scenario: Scenario, directory: Path, factory: WorldFactory, options: RunOptions | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        directory: Path,
+        factory: WorldFactory,
+        options: RunOptions | None = None,
+    ) -> None:
         options = options or RunOptions()
         self.scenario, self.directory, self.factory = scenario, directory, factory
         self.progress = options.progress or (lambda what, share: None)
-        self.world, self.jobs, self.figures, self.carrier = options.world, options.jobs, options.figures, options.carrier
-        self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
+        self.world, self.jobs, self.figures, self.carrier = (
+            options.world,
+            options.jobs,
+            options.figures,
+            options.carrier,
+        )
+        self.manifest = {
+            **make_manifest(scenario, list(options.command_line), options.world),
+            "switch": options.switch,
+            "captures": [],
+        }
         self.manifest["notes"] += options.notes
         if (stretched := options.stretched) is not None:
-            self.manifest |= {"dilation": plain(stretched.dilation), "attempts": [plain(attempt) for attempt in stretched.attempts]}
-        self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
+            self.manifest |= {
+                "dilation": plain(stretched.dilation),
+                "attempts": [plain(attempt) for attempt in stretched.attempts],
+            }
+        self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {
+            "ended": None,
+            "verdict": None,
+        }
         self.session["simulation_cpu_s"] = None
-        self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
+        self.former_manifest = (
+            former_manifest(directory, self.manifest)
+            if options.resume and holds_run(directory)
+            else None
+        )
         if self.former_manifest is not None:
             if self.former_manifest.get("git") != self.manifest["git"]:
-                note = "Its sessions were not all made by the same version of mrcbed (sessions[].git)."
-                self.former_manifest["notes"] = [*(n for n in self.former_manifest.get("notes", ()) if n != note), note]
-            self.manifest = {key: value for key, value in self.former_manifest.items() if key not in ("ended", "verdict", "stopped_by")}
+                note = (
+                    "Its sessions were not all made by the same version of mrcbed (sessions[].git)."
+                )
+                self.former_manifest["notes"] = [
+                    *(n for n in self.former_manifest.get("notes", ()) if n != note),
+                    note,
+                ]
+            self.manifest = {
+                key: value
+                for key, value in self.former_manifest.items()
+                if key not in ("ended", "verdict", "stopped_by")
+            }
         self.manifest["sessions"] = [*self.manifest.get("sessions", ()), self.session]
         self.cluster: Any = None
         self.built_fabric: Fabric | None = None
         self.entries: Entries = {}  # of finished runs
         self.total = self.taken = 0  # runs of the scenario, and those that are in raw/
         self.rows_at = 0.0
-        self.only: list[Run] = []  # the run, if there is one: what was read of it serves the tables, too
+        # the run, if there is one: what was read of it serves the tables, too
+        self.only: list[Run] = []
 
     def run(self) -> Summary:
-        """Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the user did not wait
-        for that; :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
+        """Raises what stopped it, after writing, unless it was the user; then
+        :class:`testbed.errors.Interrupted` if the user did not wait for that;
+        :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
         with written_to(self.directory), directory_lock(self.directory):
             try:
                 return self.all_runs()
             except KeyboardInterrupt:  # stopped again while it wrote the results
-                raise Interrupted(interruption_notice(self.directory, plan(self.scenario))) from None
+                raise Interrupted(
+                    interruption_notice(self.directory, plan(self.scenario))
+                ) from None
 
     def all_runs(self) -> Summary:
         specs = plan(self.scenario)
@@ -180,13 +243,22 @@ class Runner:
         self.total = len(specs)
         for spec in specs:
             if spec.key in finished:
-                self.take([spec], entry_of(spec, Run(self.directory / "raw" / spec.key)), "finished before")
+                self.take(
+                    [spec],
+                    entry_of(spec, Run(self.directory / "raw" / spec.key)),
+                    "finished before",
+                )
         blocks = blocks_of([spec for spec in specs if spec.key not in finished], self.world)
         several = self.jobs > 1 and len(blocks) > 1
-        carrier = self.carrier or (partial(in_processes, self.factory, self.jobs) if several else self.here)
+        carrier = self.carrier or (
+            partial(in_processes, self.factory, self.jobs) if several else self.here
+        )
         if carrier != self.here:
-            self.progress(f"{self.total - self.taken} of {self.total} runs to do", self.taken / self.total)
-        # Closed by us: stopped while it writes rows, its processes would go on until a traceback is forgotten.
+            self.progress(
+                f"{self.total - self.taken} of {self.total} runs to do", self.taken / self.total
+            )
+        # Closed by us: stopped while it writes rows, its processes would go on until a traceback is
+        # forgotten.
         with closing(carrier(self.directory, blocks)) as landed:
             for runs, entries in landed:
                 self.take(runs, entries, "" if carrier == self.here else "finished")
@@ -196,13 +268,18 @@ class Runner:
         for spec in runs:
             self.taken += 1
             if told:
-                self.progress(f"{label_of(spec)}: {told} ({self.taken} of {self.total})", self.taken / self.total)
-        if self.taken < self.total and time.monotonic() - self.rows_at > ROWS_S:  # the end writes them anyway
+                self.progress(
+                    f"{label_of(spec)}: {told} ({self.taken} of {self.total})",
+                    self.taken / self.total,
+                )
+        # the end writes them anyway
+        if self.taken < self.total and time.monotonic() - self.rows_at > ROWS_S:
             write_rows(list(self.entries.values()), self.scenario.name, self.directory)
             self.rows_at = time.monotonic()
 
     def here(self, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
-        """A carrier: this process. A fabric stays up for the next run on it, if its world serves again."""
+        """A carrier: this process. A fabric stays up for the next run on it, if its world serves
+        again."""
         for spec in (spec for block in blocks for spec in block):
             label = f"{label_of(spec)} ({self.taken + 1} of {self.total})"
             if self.built_fabric != spec.transport.fabric:
@@ -219,7 +296,9 @@ class Runner:
 
             outcome = OneRun(self.cluster, spec, directory / "raw" / spec.key, progress).go()
             if self.world == SIMULATED:
-                self.session["simulation_cpu_s"] = round((self.session["simulation_cpu_s"] or 0.0) + spec.cpu_s, 3)
+                self.session["simulation_cpu_s"] = round(
+                    (self.session["simulation_cpu_s"] or 0.0) + spec.cpu_s, 3
+                )
             if serves_again(self.cluster, outcome):
                 self.cluster.heal()
             else:
@@ -239,7 +318,8 @@ class Runner:
                     "file": str(capture.path.relative_to(self.directory)),
                     "link": capture.link,
                     "packets": None if capture.captured < 0 else capture.captured,
-                    "dropped": None if capture.dropped < 0 else capture.dropped,  # by the kernel, before they reached the file
+                    # by the kernel, before they reached the file
+                    "dropped": None if capture.dropped < 0 else capture.dropped,
                 }
                 for capture in cluster.captures
             ]
@@ -248,7 +328,9 @@ class Runner:
         write_json(self.directory / name, data)
 
     def finish(self, stopped: BaseException | None) -> Summary:
-        hint = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
+        hint = (
+            " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
+        )
         self.progress(f"writing results{hint}", 0.0)
         runs = self.only or load_runs(self.directory)
         summary = summarise(self.scenario, runs, self.entries)
@@ -258,19 +340,27 @@ class Runner:
             summary.verdict = "failed"
             summary.stopped_by = f"{type(stopped).__name__}: {stopped}"
         self.write("summary.json", plain(summary))
-        self.session |= {"ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "verdict": summary.verdict}
+        self.session |= {
+            "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "verdict": summary.verdict,
+        }
         self.manifest |= {
             "ended": self.session["ended"],
             "verdict": summary.verdict,
             "stopped_by": None if stopped is None else f"{type(stopped).__name__}: {stopped}",
             "fidelity": {
-                r.run: {"verdict": r.verdict, "fidelity": r.fidelity.verdict, "reasons": r.distrust, "cpu_percent": r.cpu_percent,
+                r.run: {
+                    "verdict": r.verdict,
+                    "fidelity": r.fidelity.verdict,
+                    "reasons": r.distrust,
+                    "cpu_percent": r.cpu_percent,
                 }
                 for r in summary.runs
             },
-        }  # fmt: skip
+        }
         self.write("manifest.json", self.manifest)
-        rows = write_rows(summary.runs, self.scenario.name, self.directory) if runs else None  # in order, whatever ended first
+        # in order, whatever ended first
+        rows = write_rows(summary.runs, self.scenario.name, self.directory) if runs else None
         if rows is not None and self.figures:
             write_tables(runs, self.directory)
             write_comparison(rows, self.directory)
@@ -281,7 +371,9 @@ class Runner:
                 from scenarios.show.replay_page import replay
 
                 # What was resumed may have been damaged meanwhile.
-                with believing(self.directory) if self.former_manifest is not None else nullcontext():
+                with (
+                    believing(self.directory) if self.former_manifest is not None else nullcontext()
+                ):
                     draw_all(self.directory)
                     replay(self.directory)
                     write_report(self.directory)
@@ -305,7 +397,8 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     figures: bool = True,
     stretched: Stretched | None = None,
 ) -> Summary:
-    """Run a scenario on Mininet. Needs root and the sandbox. ``stretched`` as in :class:`RunOptions`."""
+    """Run a scenario on Mininet. Needs root and the sandbox. ``stretched`` as in
+    :class:`RunOptions`."""
     from testbed.emulated import ovs
     from testbed.emulated.iperf_flows import require_iperf3
 
@@ -315,15 +408,26 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
 
     def factory(fabric: Fabric) -> Any:
         links, pcap_dir = captured_links(fabric, pcap_links, directory)
-        return Session(fabric, dilation=scenario.dilation).cluster(progress, switch=switch, pcap_links=links, pcap_dir=pcap_dir)
+        return Session(fabric, dilation=scenario.dilation).cluster(
+            progress, switch=switch, pcap_links=links, pcap_dir=pcap_dir
+        )
 
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    notes += [f"{a.why}: {a.directory}/ has that attempt, and no figure uses it." for a in (stretched.attempts if stretched else ())]
+    notes += [
+        f"{a.why}: {a.directory}/ has that attempt, and no figure uses it."
+        for a in (stretched.attempts if stretched else ())
+    ]
     options = RunOptions(
-        progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume, figures=figures, stretched=stretched
-    )  # fmt: skip
+        progress=progress,
+        command_line=command_line,
+        switch=switch_name,
+        notes=notes,
+        resume=resume,
+        figures=figures,
+        stretched=stretched,
+    )
     return Runner(scenario, directory, factory, options).run()
 
 

@@ -1,4 +1,5 @@
-"""Runs scenarios in the simulated world, without root and sandbox, and refuses those that it cannot run."""
+"""Runs scenarios in the simulated world, without root and sandbox, and refuses those that it cannot
+run."""
 
 from __future__ import annotations
 
@@ -41,34 +42,53 @@ def check_simulable(scenario: Scenario) -> None:
         if kernel:
             others = [t.name for t in variant.scenario.transports if t.kind not in KERNEL_KINDS]
             fix = " ".join(f"--transport {name}" for name in others) or "emulate it"
-            raise ScenarioError(f"{scenario.name}: transport {kernel[0]!r} is the kernel's, {NO_PROGRAMS}: {fix}")
+            raise ScenarioError(
+                f"{scenario.name}: transport {kernel[0]!r} is the kernel's, {NO_PROGRAMS}: {fix}"
+            )
         if variant.scenario.backgrounds:
             name = variant.scenario.backgrounds[0].name
-            raise ScenarioError(f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: drop it, or emulate it")
+            raise ScenarioError(
+                f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: drop it, or "
+                "emulate it"
+            )
         for fault in variant.scenario.faults:
             if problem := KINDS[fault.kind].not_simulated(fault.on):
-                raise ScenarioError(f"{scenario.name}: fault {fault.name!r} {problem}, {NO_PROGRAMS}: emulate it")
+                raise ScenarioError(
+                    f"{scenario.name}: fault {fault.name!r} {problem}, {NO_PROGRAMS}: emulate it"
+                )
 
 
 def check_split(scenario: Scenario, split: int, pcap_links: Sequence[str] = ()) -> None:
-    """Refuse to share a run that one process has to simulate. Raises :class:`ScenarioError`, one line."""
+    """Refuse to share a run that one process has to simulate. Raises :class:`ScenarioError`, one
+    line."""
     if split == 1:
         return
     if pcap_links:
         raise ScenarioError(f"--split {split}: one process captures: drop --split or --pcap")
     for variant in scenario.variants:
         if variant.scenario.workload.jobs:
-            raise ScenarioError(f"--split {split}: ranks of {scenario.name}'s jobs are threads of one process: drop --split")
+            raise ScenarioError(
+                f"--split {split}: ranks of {scenario.name}'s jobs are threads of one process: "
+                "drop --split"
+            )
         for fabric in variant.scenario.fabrics.values():
             if reason := why_not(fabric):
                 raise ScenarioError(f"--split {split}: {reason}: drop --split")
 
 
 def simulate(
-    scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
-    jobs: int = 1, figures: bool = True, worlds: Worlds = ONE_PROCESS,
-) -> Summary:  # fmt: skip
-    """Run a scenario in ``jobs`` processes. Captures are numbered in order, so their runs go one at a time. Raises as
+    scenario: Scenario,
+    directory: Path,
+    *,
+    progress: Progress | None = None,
+    command_line: Sequence[str] = (),
+    resume: bool = False,
+    jobs: int = 1,
+    figures: bool = True,
+    worlds: Worlds = ONE_PROCESS,
+) -> Summary:
+    """Run a scenario in ``jobs`` processes. Captures are numbered in order, so their runs go one at
+    a time. Raises as
     :func:`check_simulable` and :func:`check_split`."""
     from scenarios.run.runner import Runner, RunOptions
     from testbed.simulated.cluster import SimulatedCluster
@@ -83,6 +103,17 @@ def simulate(
 
     jobs = 1 if pcap_links else jobs
     options = RunOptions(
-        progress=progress, command_line=command_line, switch=SIMULATED, resume=resume, world=SIMULATED, jobs=jobs, figures=figures
-    )  # fmt: skip
-    return Runner(scenario, directory, capturing if pcap_links else partial(SimulatedCluster, split=split), options).run()
+        progress=progress,
+        command_line=command_line,
+        switch=SIMULATED,
+        resume=resume,
+        world=SIMULATED,
+        jobs=jobs,
+        figures=figures,
+    )
+    return Runner(
+        scenario,
+        directory,
+        capturing if pcap_links else partial(SimulatedCluster, split=split),
+        options,
+    ).run()

@@ -1,4 +1,5 @@
-"""Faults on a timeline: when each is due and what it hits, and which cable or path "used-by-qp" stands for.
+"""Faults on a timeline: when each is due and what it hits, and which cable or path "used-by-qp"
+stands for.
 
 The run's loop calls :meth:`Timeline.due` and applies the result. Nothing here touches a network.
 """
@@ -40,30 +41,53 @@ class _Entry:
 Edges = Sequence[tuple[int, int]]  # (sender rank, receiver rank) with a queue pair
 
 
-def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges) -> tuple[int, int]:
-    """Return (sender rank, receiver rank) that a ``used-by-qp`` fault follows: its own, else the first edge across T0s."""
+def fault_ranks(
+    fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges
+) -> tuple[int, int]:
+    """Return (sender rank, receiver rank) that a ``used-by-qp`` fault follows: its own, else the
+    first edge across T0s."""
     if fault.ranks is not None:
         return fault.ranks
-    return next((e for e in edges if fabric.t0_of(hosts[e[0]]) != fabric.t0_of(hosts[e[1]])), edges[0])
+    return next(
+        (e for e in edges if fabric.t0_of(hosts[e[0]]) != fabric.t0_of(hosts[e[1]])), edges[0]
+    )
 
 
 def busiest_edge(
-    fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges, paths: Mapping[int, Sequence[dict[str, Any]]]
+    fabric: Fabric,
+    hosts: Sequence[int],
+    fault: Fault,
+    edges: Edges,
+    paths: Mapping[int, Sequence[dict[str, Any]]],
 ) -> tuple[int, int]:
     """Without given ranks, return the first edge whose cable carries most of the edges' QPs.
 
-    The other edges wait for that one, so a stall there stalls the whole ring. ``paths``: host -> the rows that its agent answered.
+    The other edges wait for that one, so a stall there stalls the whole ring. ``paths``: host ->
+    the rows that its agent answered.
     """
     if fault.ranks is not None:
         return fault.ranks
     cables: dict[tuple[int, int], str] = {}
     for i, j in edges:
         src = hosts[i]
-        edge_paths = [p for p in paths.get(src, ()) if p.get("peer") == hosts[j] and "plane" in p and "uplink" in p]
+        edge_paths = [
+            p
+            for p in paths.get(src, ())
+            if p.get("peer") == hosts[j] and "plane" in p and "uplink" in p
+        ]
         if edge_paths and fabric.t0_of(src) != fabric.t0_of(hosts[j]):
-            cables[i, j] = cable_of_path(fabric, src, hosts[j], int(edge_paths[0]["plane"]) << 16 | int(edge_paths[0]["uplink"])).name
+            cables[i, j] = cable_of_path(
+                fabric,
+                src,
+                hosts[j],
+                int(edge_paths[0]["plane"]) << 16 | int(edge_paths[0]["uplink"]),
+            ).name
     shared = list(cables.values())
-    return max(cables, key=lambda edge: shared.count(cables[edge]), default=fault_ranks(fabric, hosts, fault, edges))
+    return max(
+        cables,
+        key=lambda edge: shared.count(cables[edge]),
+        default=fault_ranks(fabric, hosts, fault, edges),
+    )
 
 
 def resolve_used(
@@ -78,32 +102,50 @@ def resolve_used(
 ) -> tuple[str, str]:
     """Return (target of such a fault, how it was found) for the QP between two ranks.
 
-    ``paths``: rows that the sender's agent answered. A transport on many paths cannot name one (``can_say`` is false); then ``seed`` draws
-    one in use. ``flows``: those of the run, in order.
+    ``paths``: rows that the sender's agent answered. A transport on many paths cannot name one
+    (``can_say`` is false); then ``seed`` draws one in use. ``flows``: those of the run, in order.
     """
     a, b = edge
     src, dst = hosts[a], hosts[b]
     used_on = KINDS[kind].used_on
-    peer_paths = [path for path in paths if path.get("peer") == dst and "plane" in path and "uplink" in path]
-    evs = [int(path["plane"]) << 16 | int(path["uplink"]) for path in _data_paths(peer_paths, flows, edge) if path.get("active", True)]
+    peer_paths = [
+        path for path in paths if path.get("peer") == dst and "plane" in path and "uplink" in path
+    ]
+    evs = [
+        int(path["plane"]) << 16 | int(path["uplink"])
+        for path in _data_paths(peer_paths, flows, edge)
+        if path.get("active", True)
+    ]
     if can_say and evs:
-        return used_on(fabric, src, dst, evs[0]), f"path {evs[0]:#x} of the QP from h{src} to h{dst}"
+        return used_on(
+            fabric, src, dst, evs[0]
+        ), f"path {evs[0]:#x} of the QP from h{src} to h{dst}"
     ev = random.Random(seed).choice(list(dict.fromkeys(evs)) or path_evs(fabric, src, dst))
-    return used_on(fabric, src, dst, ev), f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport in this run"
+    return (
+        used_on(fabric, src, dst, ev),
+        (
+            f"path {ev:#x} drawn by seed {seed}, from h{src} to h{dst}: no single-path transport "
+            "in this run"
+        ),
+    )
 
 
-def _data_paths(paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, int]) -> Sequence[dict[str, Any]]:
+def _data_paths(
+    paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, int]
+) -> Sequence[dict[str, Any]]:
     """Return paths of queue pairs that carry data along ``edge``.
 
-    Each flow between two ranks has its own queue pairs, in the order of the flows. Those of a flow in the other direction only send
-    acknowledgements, on active paths of their own.
+    Each flow between two ranks has its own queue pairs, in the order of the flows. Those of a flow
+    in the other direction only send acknowledgements, on active paths of their own.
     """
     pair_flows = [flow for flow in flows if set(flow) == set(edge)]
     if not pair_flows:
         return paths
     qpns = sorted({path["qpn"] for path in paths})
     per_flow, remainder = divmod(len(qpns), len(pair_flows))
-    if remainder:  # a kernel's connection without a known path has no row, so queue pairs cannot be matched to flows
+    # a kernel's connection without a known path has no row, so queue pairs cannot be matched to
+    # flows
+    if remainder:
         return paths
     data_qpns = {qpn for i, qpn in enumerate(qpns) if pair_flows[i // per_flow] == edge}
     return [path for path in paths if path["qpn"] in data_qpns]
@@ -127,12 +169,16 @@ class Timeline:
     def follow(self, number: int, on: str) -> None:
         fault = self.faults[number]
         try:
-            self.entries.append(_Entry(number, fault, target_of(self.fabric, fault.kind, on, fault.keys, self.seed)))
+            self.entries.append(
+                _Entry(number, fault, target_of(self.fabric, fault.kind, on, fault.keys, self.seed))
+            )
         except FabricError as error:
             self.absent.append(f"{fault.name}: {error}")
 
     def begin_before(self) -> list[Action]:
-        entries = [entry for entry in self.entries if entry.fault.before and entry.state == "waiting"]
+        entries = [
+            entry for entry in self.entries if entry.fault.before and entry.state == "waiting"
+        ]
         for entry in entries:
             entry.state = "active"
         return [Action(entry.number, entry.fault, "begin", entry.target) for entry in entries]
@@ -155,8 +201,13 @@ class Timeline:
         return min((e.due for e in self.entries if e.state != "over"), default=NEVER)
 
     def planned_ps(self) -> int:
-        """Return :meth:`next_ps` without what begins with a step, which is known only when a rank has checked the step before."""
-        times = (e.due for e in self.entries if e.state == "active" or (e.state == "waiting" and e.fault.step is None))
+        """Return :meth:`next_ps` without what begins with a step, which is known only when a rank
+        has checked the step before."""
+        times = (
+            e.due
+            for e in self.entries
+            if e.state == "active" or (e.state == "waiting" and e.fault.step is None)
+        )
         return min(times, default=NEVER)
 
     def due(self, now: int) -> list[Action]:
@@ -176,7 +227,9 @@ class Timeline:
 
     def all_links(self) -> list[str]:
         """Return the cables that some fault takes; those only affected are not among them."""
-        return sorted({link for e in self.entries if KINDS[e.fault.kind].takes for link in e.target.links})
+        return sorted(
+            {link for e in self.entries if KINDS[e.fault.kind].takes for link in e.target.links}
+        )
 
     def never_began(self) -> list[str]:
         return [e.fault.name for e in self.entries if e.state == "waiting"]
@@ -187,4 +240,7 @@ def check_used_edge(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: E
     a, b = fault_ranks(fabric, hosts, fault, edges)
     if (a, b) not in edges:
         usable = next((e for e in edges if e[0] == a), edges[0])
-        raise ScenarioError(f"fault {fault.name!r}: there is no QP from rank {a} to {b} (h{hosts[a]} to h{hosts[b]}); use {list(usable)}")
+        raise ScenarioError(
+            f"fault {fault.name!r}: there is no QP from rank {a} to {b} (h{hosts[a]} to "
+            f"h{hosts[b]}); use {list(usable)}"
+        )

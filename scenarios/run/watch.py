@@ -17,7 +17,16 @@ from agents.process.control import AgentError
 from scenarios.figures.fidelity import SAMPLE_S, judge_lateness
 from testbed.machine.cleanup import namespace
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
-from testbed.machine.load import Clocks, Cpu, Work, read_clocks, read_cpu, read_pressure, read_thread, read_work
+from testbed.machine.load import (
+    Clocks,
+    Cpu,
+    Work,
+    read_clocks,
+    read_cpu,
+    read_pressure,
+    read_thread,
+    read_work,
+)
 from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
 from testbed.results.log import Loop
 from testbed.results.record import Watch as Report
@@ -39,7 +48,8 @@ class _Mark(NamedTuple):
 
 
 class Watch(threading.Thread):
-    """``clock``: a wall clock. ``processes`` returns the run's by name; ``ports`` samples its ports every ``interval``.
+    """``clock``: a wall clock. ``processes`` returns the run's by name; ``ports`` samples its ports
+    every ``interval``.
 
     ``delay_max_ns``: the latest wake-up by the machine's clock, a sign of a starved machine.
     """
@@ -56,8 +66,15 @@ class Watch(threading.Thread):
         super().__init__(daemon=True, name="fidelity")
         self.samples: list[tuple[int, float]] = []
         self.delay_max_ns = 0
-        self._clock, self._processes, self._ports, self._read_clocks = clock, processes, ports, clocks
-        self._look_s = max(LOOK_S, min(clock.wall_s(interval), SAMPLE_S)) if ports is not None else SAMPLE_S
+        self._clock, self._processes, self._ports, self._read_clocks = (
+            clock,
+            processes,
+            ports,
+            clocks,
+        )
+        self._look_s = (
+            max(LOOK_S, min(clock.wall_s(interval), SAMPLE_S)) if ports is not None else SAMPLE_S
+        )
         self._over = threading.Event()
         self._first = self._last = clocks()
         self._kernel = KernelLog()
@@ -65,7 +82,8 @@ class Watch(threading.Thread):
         self._step = self._slept = 0
         self._gaps: list[tuple[int, int, int]] = []  # begin, end, ns of the machine's clock
         self._marks: list[_Mark] = []
-        self._throttled: dict[Path, tuple[Throttled, Throttled]] = {}  # by control group: at the first look in the measured part, and now
+        # by control group: at the first look in the measured part, and now
+        self._throttled: dict[Path, tuple[Throttled, Throttled]] = {}
         self._cores = usable_cores()
         self._strangers: list[str] = []
         self.failure = ""
@@ -103,16 +121,20 @@ class Watch(threading.Thread):
             busy, total = new_busy, new_total
 
     def _look_at_clocks(self) -> None:
-        """The monotonic clock stands still while the machine sleeps; other steps are of the clock of the day."""
+        """The monotonic clock stands still while the machine sleeps; other steps are of the clock
+        of the day."""
         former, now = self._last, self._read_clocks()
         width = former.width + now.width
         slept = (now.boot - now.monotonic) - (former.boot - former.monotonic)
         self._slept += slept if slept > width else 0
-        self._step = max(self._step, abs((now.real - now.boot) - (former.real - former.boot)) - width)
+        self._step = max(
+            self._step, abs((now.real - now.boot) - (former.real - former.boot)) - width
+        )
         self._last = now
 
     def _look_at_quotas(self) -> None:
-        """Look again: processes may be moved to other groups, and a quota may be set, while they run."""
+        """Look again: processes may be moved to other groups, and a quota may be set, while they
+        run."""
         if not self._marks:
             return
         pids = [os.getpid(), *self._marks[0].pids]
@@ -125,10 +147,14 @@ class Watch(threading.Thread):
         processes = self._processes()
         own = namespace("self", "time")  # which clocks it has (time_namespaces(7))
         self._strangers += [
-            name for name, pid in processes.items() if namespace(pid, "time") not in (0, own) and name not in self._strangers
+            name
+            for name, pid in processes.items()
+            if namespace(pid, "time") not in (0, own) and name not in self._strangers
         ]
         work = {name: read_work(pid) for name, pid in processes.items()}
-        self._marks.append(_Mark(time.monotonic_ns(), read_pressure(), work, read_cpu(), processes.values()))
+        self._marks.append(
+            _Mark(time.monotonic_ns(), read_pressure(), work, read_cpu(), processes.values())
+        )
         self._look_at_quotas()
 
     def stop(self) -> None:
@@ -146,19 +172,25 @@ class Watch(threading.Thread):
         drift = ((last.monotonic - first.monotonic) / elapsed - 1) * 1e6 if elapsed > 0 else 0.0
         summary: dict[str, object] = {
             "clock": {
-                "wall_step_ns": max(0, self._step), "wall_slept_ns": self._slept, "drift_ppm": round(drift, 1),
+                "wall_step_ns": max(0, self._step),
+                "wall_slept_ns": self._slept,
+                "drift_ppm": round(drift, 1),
                 "strangers": self._strangers,
             },
             "gaps": self._gaps,
             "cores": len(os.sched_getaffinity(0)),
             "quota": {
                 "cores": round(self._cores, 3),
-                "times": max((now.times - first.times for first, now in self._throttled.values()), default=0),
-                "wall_ns": max((now.ns - first.ns for first, now in self._throttled.values()), default=0),
+                "times": max(
+                    (now.times - first.times for first, now in self._throttled.values()), default=0
+                ),
+                "wall_ns": max(
+                    (now.ns - first.ns for first, now in self._throttled.values()), default=0
+                ),
             },
             "failure": self.failure,
             "shaper_late": self._shaper_late,
-        }  # fmt: skip
+        }
         if self._ports is not None:
             summary["ports"] = self._ports.result()
         if len(self._marks) >= 2:
@@ -167,13 +199,16 @@ class Watch(threading.Thread):
 
 
 class Doubts:
-    """Watches agents for commands whose figures have no verdict. ``stalled``: hosts that faults stop."""
+    """Watches agents for commands whose figures have no verdict. ``stalled``: hosts that faults
+    stop."""
 
     def __init__(self, world: World, stalled: Collection[int] = ()) -> None:
         self._world, self._stalled = world, stalled
         self._watch: RunWatch | None = None
         if world.name == EMULATED:
-            self._watch = world.run_watch(world.clock.patience(SAMPLE_S)) or Watch(world.clock, world.processes)
+            self._watch = world.run_watch(world.clock.patience(SAMPLE_S)) or Watch(
+                world.clock, world.processes
+            )
         self._lags: dict[int, dict[str, int]] = {}
 
     def __enter__(self) -> Self:
@@ -187,18 +222,33 @@ class Doubts:
             self._watch.stop()
 
     def look(self, forget: bool = False) -> None:
-        """Keep how late agents were, or with ``forget`` drop it: a start-up's cost is no figure's."""
+        """Keep how late agents were, or with ``forget`` drop it: a start-up's cost is no
+        figure's."""
         for host, agent in enumerate(self._world.agents if self._watch is not None else ()):
             with suppress(AgentError):  # it was killed: whoever needs it says so
                 lag, known = agent.call("lag", forget=forget), self._lags.get(host, {})
-                self._lags[host] = {} if forget else {key: max(time, known.get(key, 0)) for key, time in lag.items()}
+                self._lags[host] = (
+                    {}
+                    if forget
+                    else {key: max(time, known.get(key, 0)) for key, time in lag.items()}
+                )
 
     def reasons(self) -> list[str]:
         if self._watch is None:
             return []
         self._watch.mark()
-        loops = [Loop(t=0, host=host, **lag) for host, lag in self._lags.items() if host not in self._stalled and lag]
-        return list(judge_lateness(loops, msgspec.convert(self._watch.result(), Report), self._world.fabric.base_rtt_ps / NS))
+        loops = [
+            Loop(t=0, host=host, **lag)
+            for host, lag in self._lags.items()
+            if host not in self._stalled and lag
+        ]
+        return list(
+            judge_lateness(
+                loops,
+                msgspec.convert(self._watch.result(), Report),
+                self._world.fabric.base_rtt_ps / NS,
+            )
+        )
 
 
 def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
@@ -209,19 +259,31 @@ def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
     rows, own_ns = [], 0
     for name, former in begin.work.items():
         now = end.work.get(name)
-        if former is not None and now is not None and now.cpu_ns >= former.cpu_ns:  # else another process has this name now
+        # else another process has this name now
+        if former is not None and now is not None and now.cpu_ns >= former.cpu_ns:
             used = now.cpu_ns - former.cpu_ns
             own_ns += used
-            rows.append({
-                "name": name, "wall_cpu_ns": used, "wall_delay_ns": now.delay_ns - former.delay_ns, "turns": now.turns - former.turns,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "name": name,
+                    "wall_cpu_ns": used,
+                    "wall_delay_ns": now.delay_ns - former.delay_ns,
+                    "turns": now.turns - former.turns,
+                }
+            )
     summary: dict[str, object] = {"wall_window_ns": window, "pressure": waited, "processes": rows}
     ticks = Cpu(*(b - a for a, b in zip(begin.cpu, end.cpu, strict=True)))
     if ticks.total > 0:
         shares = {name: ticks[i] / ticks.total for i, name in enumerate(Cpu._fields)}
         own = own_ns / window / (os.cpu_count() or 1)
         others = max(0.0, shares["busy"] - own - shares["interrupts"] - shares["steal"])
-        parts = {"busy": shares["busy"], "own": own, "others": others, "interrupts": shares["interrupts"], "steal": shares["steal"]}
+        parts = {
+            "busy": shares["busy"],
+            "own": own,
+            "others": others,
+            "interrupts": shares["interrupts"],
+            "steal": shares["steal"],
+        }
         summary["cpu_shares"] = {name: round(share, 4) for name, share in parts.items()}
     return summary
 

@@ -1,7 +1,7 @@
 """Carries out blocks on Dask's workers of other machines.
 
-Disk is the truth: a run whose folder is in ``raw/`` is finished, any other is still to do. The scheduler keeps nothing that is needed after
-a crash.
+Disk is the truth: a run whose folder is in ``raw/`` is finished, any other is still to do. The
+scheduler keeps nothing that is needed after a crash.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ from topologies.toml_files import STANDARD_INPUT, parse_toml, take_format
 TRIES = 3
 """A block of which no run began goes elsewhere, twice."""
 AHEAD = 2
-"""Blocks of each worker: one carried out, one waiting [ours]. So a late worker gets some of the rest."""
+"""Blocks of each worker: one carried out, one waiting [ours]. So a late worker gets some of the
+rest."""
 LOOK_S, REACH_S, START_S = 0.5, 5.0, 30.0
 PATIENCE_S, UNLIKE_S = 30.0, 5.0
 """How long to go on without any worker, or without a fitting one [ours]."""
 LOST_S = 2.0
-"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits goes early [ours]."""
+"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits
+goes early [ours]."""
 BUSY_S = 60.0  # of waiting for another emulated run of a worker's machine [ours]
 GONE = "the scheduler is gone: start it again; --resume goes on"
 
 
-# --- what a worker does ------------------------------------------------------------------------------------------------
+# --- what a worker does ---------------------------------------------------------------------------
 
 
 class Answer(NamedTuple):
@@ -78,7 +80,9 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
     """Dask calls it on a worker."""
     worker = get_worker()
     if os.geteuid() == 0:
-        return Answer(worker.address, b"", {}, "its worker is root: start it as a user without rights", False)
+        return Answer(
+            worker.address, b"", {}, "its worker is root: start it as a user without rights", False
+        )
     entries: Entries = {}
     problem = ""
     with tempfile.TemporaryDirectory(prefix="mrcbed-block-", dir=worker.local_directory) as folder:
@@ -98,26 +102,36 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
                 entries |= entry_of(spec, Run(place / "raw" / spec.key))
         problem = problem if len(finished) < len(specs) else ""
         keys = [spec.key for spec in finished]
-        return Answer(worker.address, landing.pack(place, keys), entries, problem, (place / "raw").exists())
+        return Answer(
+            worker.address, landing.pack(place, keys), entries, problem, (place / "raw").exists()
+        )
 
 
 def _note(path: Path) -> None:
     record, here = read_plain(path, Record), facts()
     with replacing(path) as part:
-        part.write_text(json.dumps({**record, "machine": {key: here[key] for key in ALIKE}}), encoding="utf-8")
+        part.write_text(
+            json.dumps({**record, "machine": {key: here[key] for key in ALIKE}}), encoding="utf-8"
+        )
 
 
 def text_of_block(specs: Sequence[Spec]) -> str:
     first = specs[0]
     scenario = first.scenario
-    faults = tuple(replace(fault, on=first.used.get(number, fault.on)) for number, fault in enumerate(scenario.faults))
+    faults = tuple(
+        replace(fault, on=first.used.get(number, fault.on))
+        for number, fault in enumerate(scenario.faults)
+    )
     return text_of(
         replace(
-            scenario, seeds=(first.seed,), workload=replace(scenario.workload, placement=(first.placement,)), faults=faults,
+            scenario,
+            seeds=(first.seed,),
+            workload=replace(scenario.workload, placement=(first.placement,)),
+            faults=faults,
             transports=tuple(spec.transport for spec in specs),
         ),
         first.settings,
-    )  # fmt: skip
+    )
 
 
 def through_root(text: str, place: Path) -> tuple[Path, str]:
@@ -129,19 +143,34 @@ def through_root(text: str, place: Path) -> tuple[Path, str]:
             break
         except Measuring:
             time.sleep(LOOK_S)
-    done = subprocess.run(COMMAND, input=text, cwd=place, capture_output=True, text=True, errors="replace", check=False)
-    lines = [line.removeprefix("mrcbed: ") for line in done.stderr.splitlines() if line.startswith(("mrcbed: ", "sudo: "))]
-    return next(place.glob("results/*"), place), (lines or [f"{' '.join(COMMAND)} ended with status {done.returncode}"])[-1]
+    done = subprocess.run(
+        COMMAND,
+        input=text,
+        cwd=place,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    lines = [
+        line.removeprefix("mrcbed: ")
+        for line in done.stderr.splitlines()
+        if line.startswith(("mrcbed: ", "sudo: "))
+    ]
+    return next(place.glob("results/*"), place), (
+        lines or [f"{' '.join(COMMAND)} ended with status {done.returncode}"]
+    )[-1]
 
 
-# --- what the client does ----------------------------------------------------------------------------------------------
+# --- what the client does -------------------------------------------------------------------------
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Client]:
     """Yield a client with the certificates of Dask's configuration. Raises :class:`UserError`."""
     for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in one line of ours
+        # what matters is said in one line of ours
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
@@ -153,21 +182,40 @@ def connected(address: str) -> Iterator[Client]:
     try:
         context = security.get_connection_args("client")["ssl_context"]
     except (OSError, ssl.SSLError) as error:
-        raise UserError(f"--on {address}: Dask's certificates cannot be read ({first_line(error)}): see docs/how/sweeps.md") from None
+        raise UserError(
+            f"--on {address}: Dask's certificates cannot be read ({first_line(error)}): see "
+            "docs/how/sweeps.md"
+        ) from None
     if context is None:
         need = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
         names = ", ".join(f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in need)
-        raise UserError(f"--on {address}: Dask has no certificates here: set {names}, or the same in Dask's configuration")
+        raise UserError(
+            f"--on {address}: Dask has no certificates here: set {names}, or the same in Dask's "
+            "configuration"
+        )
     try:
-        with socket.create_connection((host, port), patient(REACH_S)) as plain, context.wrap_socket(plain) as encrypted:
-            encrypted.recv(1)  # with TLS 1.3 a scheduler that refuses our certificate says so here at the earliest
-        client = Client(address, security=security, set_as_default=False, timeout=patient(START_S), direct_to_workers=False)
+        with (
+            socket.create_connection((host, port), patient(REACH_S)) as plain,
+            context.wrap_socket(plain) as encrypted,
+        ):
+            # with TLS 1.3 a scheduler that refuses our certificate says so here at the earliest
+            encrypted.recv(1)
+        client = Client(
+            address,
+            security=security,
+            set_as_default=False,
+            timeout=patient(START_S),
+            direct_to_workers=False,
+        )
     except ssl.SSLError as error:
-        raise UserError(f"--on {address}: certificates do not fit ({first_line(error)}): make both with one CA") from None
+        raise UserError(
+            f"--on {address}: certificates do not fit ({first_line(error)}): make both with one CA"
+        ) from None
     except (OSError, ValueError) as error:  # the second for a name that no DNS can have
         reason = getattr(error, "strerror", None) or first_line(error)
         raise UserError(
-            f"--on {address}: no scheduler answers ({reason}): start dask scheduler there, and let port {port} through"
+            f"--on {address}: no scheduler answers ({reason}): start dask scheduler there, and "
+            f"let port {port} through"
         ) from None
     with client:
         yield client
@@ -185,7 +233,9 @@ class _Task:
 
 
 class OnWorkers:
-    def __init__(self, client: Client, world: str, mixed: bool, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, world: str, mixed: bool, tell: Callable[[str], None]
+    ) -> None:
         self.client, self.world, self.tell = client, world, tell
         self.wanted = facts()
         self.session = f"mrcbed-{uuid.uuid4().hex}"
@@ -233,8 +283,14 @@ class OnWorkers:
             now = time.monotonic()
             fitting, given = self._look(now - seen_at)
             seen_at = now if fitting else seen_at
-            lost = {key: lost.get(key, now) for key, (_, future) in running.items() if key not in given and not future.done()}
-            for key in [key for key, since in lost.items() if fitting and now - since > patient(LOST_S)]:
+            lost = {
+                key: lost.get(key, now)
+                for key, (_, future) in running.items()
+                if key not in given and not future.done()
+            }
+            for key in [
+                key for key, since in lost.items() if fitting and now - since > patient(LOST_S)
+            ]:
                 task, future = running.pop(key)
                 future.cancel()
                 waiting.append(task)
@@ -242,9 +298,12 @@ class OnWorkers:
                 task = waiting.pop()
                 others = fitting - task.tried if task.tried else ()
                 future = self.client.submit(
-                    partial(carry_out, task.specs, self.world), key=f"mrcbed-{uuid.uuid4().hex}", pure=False,
-                    resources={self.resource: 1}, workers=sorted(others) or None,
-                )  # fmt: skip
+                    partial(carry_out, task.specs, self.world),
+                    key=f"mrcbed-{uuid.uuid4().hex}",
+                    pure=False,
+                    resources={self.resource: 1},
+                    workers=sorted(others) or None,
+                )
                 running[future.key] = task, future
                 future.add_done_callback(partial(_fetch, ended))
             with suppress(queue.Empty):
@@ -252,17 +311,27 @@ class OnWorkers:
                 if key in running:
                     yield from self._take(directory, running.pop(key)[0], fetched, waiting)
 
-    def _take(self, directory: Path, task: _Task, fetched: concurrent.futures.Future[Answer], waiting: list[_Task]) -> Landed:
+    def _take(
+        self,
+        directory: Path,
+        task: _Task,
+        fetched: concurrent.futures.Future[Answer],
+        waiting: list[_Task],
+    ) -> Landed:
         try:
             answer = fetched.result()
-            late = landing.land(answer.archive, directory, [*answer.entries]) if answer.entries else []
+            late = (
+                landing.land(answer.archive, directory, [*answer.entries]) if answer.entries else []
+            )
             landed = {key: entry for key, entry in answer.entries.items() if key not in late}
             if landed:
                 yield [spec for spec in task.specs if spec.key in landed], landed
         except concurrent.futures.CancelledError:
             raise UserError(GONE) from None
         except KilledWorker:
-            answer = Answer("", b"", {}, "its workers were killed, again and again (out of memory?)", True)
+            answer = Answer(
+                "", b"", {}, "its workers were killed, again and again (out of memory?)", True
+            )
         except UserError as error:
             answer = Answer("", b"", {}, str(error), True)
         if not answer.problem:
@@ -276,11 +345,14 @@ class OnWorkers:
             self.tell(self.failures[-1])
 
     def _look(self, waited: float) -> tuple[set[str], set[str]]:
-        """Return fitting workers, and the keys that workers have. Raises :class:`UserError` if none has fitted for long."""
+        """Return fitting workers, and the keys that workers have. Raises :class:`UserError` if none
+        has fitted for long."""
         try:
             if (
                 self.client.status != "running"
-            ):  # Dask would try for half a minute; but a scheduler that comes back has forgotten our blocks
+                # Dask would try for half a minute; but a scheduler that comes back has forgotten
+                # our blocks
+            ):
                 raise UserError(GONE)
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
             told = dict(event for _, event in self.client.get_events(self.session))
@@ -295,7 +367,9 @@ class OnWorkers:
         }
         self.resource = self.resource or next(iter(offers.values()), "")
         reasons = {address: reason for address, reason in told.items() if address in workers}
-        reasons |= {address: self._unlike(name) for address, name in offers.items() if name != self.resource}
+        reasons |= {
+            address: self._unlike(name) for address, name in offers.items() if name != self.resource
+        }
         for address, reason in reasons.items():
             if address not in self.told:
                 self.tell(f"worker {address} {reason}")
@@ -303,19 +377,32 @@ class OnWorkers:
         fitting = {address for address, name in offers.items() if name == self.resource}
         if fitting or waited < patient(UNLIKE_S if workers else PATIENCE_S):
             return fitting, given
-        reasons |= {address: "has no mrcbed of this version: install it there" for address in workers if address not in reasons}
-        why = next((f"{address} {reason}" for address, reason in reasons.items()), "there is none: start dask worker")
+        reasons |= {
+            address: "has no mrcbed of this version: install it there"
+            for address in workers
+            if address not in reasons
+        }
+        why = next(
+            (f"{address} {reason}" for address, reason in reasons.items()),
+            "there is none: start dask worker",
+        )
         raise UserError(f"no worker fits: {why}; --resume goes on")
 
     def _unlike(self, name: str) -> str:
-        there, here = (json.loads(text.removeprefix(self.session)) for text in (name, self.resource))
+        there, here = (
+            json.loads(text.removeprefix(self.session)) for text in (name, self.resource)
+        )
         key = next(key for key in there if there[key] != here.get(key))
-        return f"has {key} {there[key]}, not {here.get(key)}: use equal machines, or --mixed, which adds columns"
+        return (
+            f"has {key} {there[key]}, not {here.get(key)}: use equal machines, or --mixed, which "
+            "adds columns"
+        )
 
 
 def _fetch(ended: queue.SimpleQueue[Any], future: Any) -> None:
-    """Put a finished future's key and result into ``ended``. In a thread of its own: if the worker goes with the result, Dask waits until
-    another carries the block out, which may be never (:data:`LOST_S`)."""
+    """Put a finished future's key and result into ``ended``. In a thread of its own: if the worker
+    goes with the result, Dask waits until another carries the block out, which may be never
+    (:data:`LOST_S`)."""
 
     def fetch() -> None:
         fetched: concurrent.futures.Future[Answer] = concurrent.futures.Future()
@@ -329,7 +416,8 @@ def _fetch(ended: queue.SimpleQueue[Any], future: Any) -> None:
 
 
 def _check(text: str) -> None:
-    """Raises :class:`scenarios.schema.values.ScenarioError` if ``mrcbed run -`` would refuse this."""
+    """Raises :class:`scenarios.schema.values.ScenarioError` if ``mrcbed run -`` would refuse
+    this."""
     data = parse_toml(text)
     take_format(data)
     scenario_of(STANDARD_INPUT, text, data)
@@ -337,8 +425,9 @@ def _check(text: str) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C or SIGTERM has come. Only the second raises at once, since Python drops what a handler raises in a destructor or
-    in a callback of the garbage collector, and Dask has both."""
+    """Yield whether Ctrl-C or SIGTERM has come. Only the second raises at once, since Python drops
+    what a handler raises in a destructor or in a callback of the garbage collector, and Dask has
+    both."""
     came: list[int] = []
 
     def note(number: int, frame: Any) -> None:

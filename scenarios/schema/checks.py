@@ -1,4 +1,5 @@
-"""Checks on a run's figures: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset of Python's; no code is executed."""
+"""Checks on a run's figures: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset
+of Python's; no code is executed."""
 
 from __future__ import annotations
 
@@ -27,8 +28,14 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 _SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "min": min, "max": max, "abs": abs, "len": len, "sum": sum, "ceil": math.ceil, "floor": math.floor,
-}  # fmt: skip
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "len": len,
+    "sum": sum,
+    "ceil": math.ceil,
+    "floor": math.floor,
+}
 
 
 MAX_LETTERS = 500
@@ -72,15 +79,25 @@ def _check_syntax(node: ast.expr) -> None:
             for arg in args:
                 _check_syntax(arg)
         case _:
-            raise CheckError(f"{ast.unparse(node)!r} is not allowed: figures, numbers, + - * /, {', '.join(_FUNCTIONS)}")
+            raise CheckError(
+                f"{ast.unparse(node)!r} is not allowed: figures, numbers, + - * /, "
+                f"{', '.join(_FUNCTIONS)}"
+            )
 
 
 def names_in(text: str) -> set[str]:
     """Raises :class:`CheckError` if the text is no check, or of a figure that no run has."""
-    figures = [node.attr for node in ast.walk(_parse(text)) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    figures = [
+        node.attr
+        for node in ast.walk(_parse(text))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
     if unknown := [name for name in figures if name not in Run.__struct_encode_fields__]:
         near = difflib.get_close_matches(unknown[0], Run.__struct_encode_fields__, n=1, cutoff=0.0)
-        raise CheckError(f"no run has the figure {unknown[0]}: did you mean {near[0]}? 'mrcbed explain summary.runs' lists all")
+        raise CheckError(
+            f"no run has the figure {unknown[0]}: did you mean {near[0]}? 'mrcbed explain "
+            "summary.runs' lists all"
+        )
     return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
 
 
@@ -143,7 +160,10 @@ def _paths(node: ast.AST) -> Iterator[ast.expr]:
 def _is_time(node: ast.expr) -> bool:
     match node:
         case ast.Attribute() | ast.Subscript():
-            return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ns") for part in ast.walk(node))
+            return any(
+                isinstance(part, ast.Attribute) and part.attr.endswith("_ns")
+                for part in ast.walk(node)
+            )
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
             return _is_time(left) and _is_time(right)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
@@ -157,12 +177,18 @@ def _is_time(node: ast.expr) -> bool:
     return False
 
 
-def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapping[str, str]) -> str:
-    """Return why a check does not apply, or "". Raises :class:`CheckError` if another figure is missing."""
+def _obstacle(
+    tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapping[str, str]
+) -> str:
+    """Return why a check does not apply, or "". Raises :class:`CheckError` if another figure is
+    missing."""
     obstacle = ""
     for path in _paths(tree):
         transport, _, figure = ast.unparse(path).partition(".")
-        reason = next((reason for name, reason in unmeasured.items() if f"{figure}.".startswith(f"{name}.")), "")
+        reason = next(
+            (reason for name, reason in unmeasured.items() if f"{figure}.".startswith(f"{name}.")),
+            "",
+        )
         if reason and transport in figures:
             obstacle = obstacle or reason
         else:
@@ -171,12 +197,17 @@ def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapp
 
 
 def evaluate(
-    text: str, figures: Mapping[str, object], name: str | None = None, unmeasured: Mapping[str, str] | None = None, exempt: str = ""
+    text: str,
+    figures: Mapping[str, object],
+    name: str | None = None,
+    unmeasured: Mapping[str, str] | None = None,
+    exempt: str = "",
 ) -> Check:
     """Return one entry of summary.json's ``checks``. A missing figure fails the check.
 
-    ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check that names such a figure
-    does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason.
+    ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this
+    figure. A check that names such a figure does not apply: ``ok`` is None, and ``seen`` says why.
+    Neither does a check with ``exempt``, a reason.
     """
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
@@ -190,7 +221,11 @@ def evaluate(
         check.seen, bound = _value(tree.left, figures), _value(right, figures)
         if not isinstance(right, ast.Constant):
             check.expected += f" ({_formatted(bound)})"
-        check.ok = check.seen is not None and bound is not None and bool(_COMPARE[type(op)](check.seen, bound))
+        check.ok = (
+            check.seen is not None
+            and bound is not None
+            and bool(_COMPARE[type(op)](check.seen, bound))
+        )
     except (CheckError, ZeroDivisionError, TypeError, ValueError) as error:
         check.seen = f"nothing: {error}"
     return check

@@ -1,4 +1,5 @@
-"""Lists all that is wrong with a file: readers stop at the first mistake, a person who mends a file wants to see the next, too.
+"""Lists all that is wrong with a file: readers stop at the first mistake, a person who mends a file
+wants to see the next, too.
 
 A refused key is taken out, and the file is read again.
 """
@@ -24,7 +25,8 @@ T = TypeVar("T")
 
 
 def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, list[str]]:
-    """Return (scenario or None, what is wrong). ``changes``: of :func:`scenarios.schema.scenario.load_scenario`. Raises
+    """Return (scenario or None, what is wrong). ``changes``: of
+    :func:`scenarios.schema.scenario.load_scenario`. Raises
     :class:`ScenarioError` for a file that cannot be read, and :class:`FabricError`."""
     path, text, data = read_scenario_file(name_or_file)
     try:
@@ -41,11 +43,14 @@ def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, 
 
 
 def check_fabric(name_or_file: str) -> tuple[Fabric | None, list[str]]:
-    """Return (fabric or None, what is wrong). Raises :class:`FabricError` for a file that cannot be read."""
+    """Return (fabric or None, what is wrong). Raises :class:`FabricError` for a file that cannot be
+    read."""
     return _all(read_fabric_file(name_or_file), fabric_of)
 
 
-def _all(data: dict[str, object], read: Callable[[dict[str, object]], T]) -> tuple[T | None, list[str]]:
+def _all(
+    data: dict[str, object], read: Callable[[dict[str, object]], T]
+) -> tuple[T | None, list[str]]:
     lines: list[str] = []
     removed: list[str] = []  # keys as they are in the file
     for _ in range(3 * MOST):  # a mistake may take a key, its table and a stand-in
@@ -54,11 +59,18 @@ def _all(data: dict[str, object], read: Callable[[dict[str, object]], T]) -> tup
         except (ScenarioError, FabricError) as error:
             refused = error.__cause__ if isinstance(error.__cause__, Refused) else None
             key = _in_file(refused.key, removed) if refused is not None else ""
-            if refused is not None and any(key == gone or gone.startswith((f"{key}[", f"{key}.")) for gone in removed):
-                if not _stand_in(data, refused.key, removed):  # it is missing because it was taken out
+            if refused is not None and any(
+                key == gone or gone.startswith((f"{key}[", f"{key}.")) for gone in removed
+            ):
+                # it is missing because it was taken out
+                if not _stand_in(data, refused.key, removed):
                     return None, lines
                 continue
-            lines.append(str(error).replace(refused.key, key, 1) if refused is not None and key else str(error))
+            lines.append(
+                str(error).replace(refused.key, key, 1)
+                if refused is not None and key
+                else str(error)
+            )
             if refused is None or len(lines) == MOST:
                 return None, lines
             if _take_out(data, refused.key):
@@ -94,7 +106,11 @@ def _in_file(key: str, removed: list[str]) -> str:
     for part in parts:
         if re.fullmatch(r"\[\d+\]", part):
             number = int(part[1:-1])
-            gone = sorted(int(m[1]) for whole in removed if (m := re.fullmatch(rf"{re.escape(path)}\[(\d+)\]", whole)))
+            gone = sorted(
+                int(m[1])
+                for whole in removed
+                if (m := re.fullmatch(rf"{re.escape(path)}\[(\d+)\]", whole))
+            )
             for index in gone:
                 number += index <= number
             part = f"[{number}]"
@@ -104,7 +120,10 @@ def _in_file(key: str, removed: list[str]) -> str:
 
 def _take_out(data: dict[str, object], key: str) -> bool:
     """Return False if the key is not there."""
-    parts: list[str | int] = [int(number) if number else name for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", key)]
+    parts: list[str | int] = [
+        int(number) if number else name
+        for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", key)
+    ]
     at: Any = data
     try:
         for part in parts[:-1]:

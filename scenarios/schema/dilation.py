@@ -17,14 +17,15 @@ LEAST_RATE, MOST_RATE = 100_000, 10**13  # bits/s that tc keeps [measured]
 
 
 def check_rates(fabric: Fabric, dilation: float) -> None:
-    """Raises :class:`topologies.FabricError` for rates that the kernel cannot keep at this dilation."""
+    """Raises :class:`topologies.FabricError` for rates that the kernel cannot keep at this
+    dilation."""
     for key in ("nic_rate", "fabric_rate", "long_haul_rate"):
         rate = getattr(fabric, key)
         if rate and not LEAST_RATE <= rate / dilation <= MOST_RATE:
             raise FabricError(
-                f"fabric {fabric.name!r}: {key} = {rate / 1e9:g} Gbit/s runs at {rate / dilation:,.0f} bit/s "
-                f"at a dilation of {dilation:,.0f}: "
-                f"links take {LEAST_RATE / 1e3:g} kbit/s to {MOST_RATE / 1e12:g} Tbit/s"
+                f"fabric {fabric.name!r}: {key} = {rate / 1e9:g} Gbit/s runs at "
+                f"{rate / dilation:,.0f} bit/s at a dilation of {dilation:,.0f}: links take "
+                f"{LEAST_RATE / 1e3:g} kbit/s to {MOST_RATE / 1e12:g} Tbit/s"
             )
 
 
@@ -42,13 +43,16 @@ def at_dilation(scenario: Scenario, dilation: float) -> Scenario:
         scenario,
         dilation=dilation,
         timeout_s=min(scenario.timeout_s * max(1.0, dilation / scenario.dilation), MAX_TIME / S),
-        swept=tuple(replace(variant, scenario=at_dilation(variant.scenario, dilation)) for variant in scenario.swept),
+        swept=tuple(
+            replace(variant, scenario=at_dilation(variant.scenario, dilation))
+            for variant in scenario.swept
+        ),
     )
 
 
 def check_emulable(scenario: Scenario, dilation: float) -> None:
-    """Raises :class:`ScenarioError` for what only simulated switches do, or takes hours, and :class:`topologies.FabricError` for links too
-    slow or too fast."""
+    """Raises :class:`ScenarioError` for what only simulated switches do, or takes hours, and
+    :class:`topologies.FabricError` for links too slow or too fast."""
     check_no_verbs(scenario)
     if reason := needs_simulation(scenario):
         raise ScenarioError(f"{scenario.file}: {reason}: add --world simulated")
@@ -58,9 +62,18 @@ def check_emulable(scenario: Scenario, dilation: float) -> None:
     waits = {
         "workload.duration": work.duration_ps,
         "workload.victim_alone": work.victim_alone_ps,
-        **{f"workload.flow {flow.name!r}": flow.start_ps + (flow.for_ps or 0) for flow in work.flows},
-        **{f"options.reconvergence of transport {t.name!r}": t.reconvergence_ps for t in scenario.transports},
-        **{f"background {flow.name!r}": flow.start_ps + (flow.for_ps or 0) for flow in scenario.backgrounds},
+        **{
+            f"workload.flow {flow.name!r}": flow.start_ps + (flow.for_ps or 0)
+            for flow in work.flows
+        },
+        **{
+            f"options.reconvergence of transport {t.name!r}": t.reconvergence_ps
+            for t in scenario.transports
+        },
+        **{
+            f"background {flow.name!r}": flow.start_ps + (flow.for_ps or 0)
+            for flow in scenario.backgrounds
+        },
     }
     _check_waits(scenario, waits, dilation)
     check_faults(scenario, dilation)
@@ -68,14 +81,18 @@ def check_emulable(scenario: Scenario, dilation: float) -> None:
 
 def check_faults(scenario: Scenario, dilation: float) -> None:
     """Raises :class:`ScenarioError` for waits of hours, and for cycles too short."""
-    waits = {f"fault {fault.name!r}": (fault.at_ps or 0) + (fault.for_ps or 0) for fault in scenario.faults}
+    waits = {
+        f"fault {fault.name!r}": (fault.at_ps or 0) + (fault.for_ps or 0)
+        for fault in scenario.faults
+    }
     _check_waits(scenario, waits, dilation)
     for fault in scenario.faults:
         period = fault.keys.get("period")
         if period is not None and period / S * dilation < LEAST_PERIOD_S:
             raise ScenarioError(
-                f"{scenario.file}: fault {fault.name!r}: period = {duration(period / NS)} takes less than "
-                f"{LEAST_PERIOD_S * 1e3:g} ms of this machine at a dilation of {dilation:,.0f}: make it longer"
+                f"{scenario.file}: fault {fault.name!r}: period = {duration(period / NS)} takes "
+                f"less than {LEAST_PERIOD_S * 1e3:g} ms of this machine at a dilation of "
+                f"{dilation:,.0f}: make it longer"
             )
 
 
@@ -83,6 +100,8 @@ def _check_waits(scenario: Scenario, waits: Mapping[str, int | None], dilation: 
     for name, time in waits.items():
         if time is not None and (wall_s := time / S * dilation) > MOST_WAIT_S:
             raise ScenarioError(
-                f"{scenario.file}: {name} lasts {duration(time / NS)} in the network, {wall_s / 3600:.1f} hours of this machine's "
-                f"time at a dilation of {dilation:,.0f}: shorten it, or run it with --world simulated, which does not wait"
+                f"{scenario.file}: {name} lasts {duration(time / NS)} in the network, "
+                f"{wall_s / 3600:.1f} hours of this machine's time at a dilation of "
+                f"{dilation:,.0f}: shorten it, or run it with --world simulated, which does not "
+                "wait"
             )

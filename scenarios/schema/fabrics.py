@@ -22,11 +22,14 @@ def _as_in(key: str) -> Doc:
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None stands for the fabric's value.
-    ``name`` ends the variant's name, instead of what differs."""
+    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape.
+    None stands for the fabric's value. ``name`` ends the variant's name, instead of what
+    differs."""
 
     delay_ps: Annotated[Duration | None, _as_in("delay_ps")] = field(name="delay", default=None)
-    hop_delay_ps: Annotated[Duration | None, _as_in("hop_delay_ps")] = field(name="hop_delay", default=None)
+    hop_delay_ps: Annotated[Duration | None, _as_in("hop_delay_ps")] = field(
+        name="hop_delay", default=None
+    )
     cut_through: Annotated[bool | None, _as_in("cut_through")] = None
     buffer_bdp: Annotated[float | None, _as_in("buffer_bdp")] = None
     ecn: Annotated[bool | None, _as_in("ecn")] = None
@@ -45,46 +48,67 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     routing: Annotated[str | None, _as_in("routing")] = None
     ecmp_hash: Annotated[str | None, _as_in("ecmp_hash")] = None
     name: Annotated[
-        Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")] | None,
+        Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")]
+        | None,
         Doc("ends the name of the fabric so made", default="what differs", example='"deep"'),
     ] = None
 
 
 def twin_of(fabric: Fabric) -> Fabric:
-    """Return the same hosts and switches on a single plane with the same rate per host. A full packet takes as long as on the fabric:
-    shorter links are lengthened, or transports would be compared over different distances."""
-    rates = {key: getattr(fabric, key) * fabric.planes for key in ("nic_rate", "fabric_rate", "long_haul_rate")}
+    """Return the same hosts and switches on a single plane with the same rate per host. A full
+    packet takes as long as on the fabric: shorter links are lengthened, or transports would be
+    compared over different distances."""
+    rates = {
+        key: getattr(fabric, key) * fabric.planes
+        for key in ("nic_rate", "fabric_rate", "long_haul_rate")
+    }
     twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
     crossing, local = (fabric.data_ps(under) - twin.data_ps(under) for under in (False, True))
-    return twin.with_(delay_ps=fabric.delay_ps + crossing, hop_delay_ps=fabric.hop_delay_ps + (crossing - local) // 2)
+    return twin.with_(
+        delay_ps=fabric.delay_ps + crossing,
+        hop_delay_ps=fabric.hop_delay_ps + (crossing - local) // 2,
+    )
 
 
 def usual_fabric(kind: str, base: Fabric) -> Fabric:
-    """Return what a transport runs on without more words: for one with single-path queue pairs the twin, as such networks are built."""
+    """Return what a transport runs on without more words: for one with single-path queue pairs the
+    twin, as such networks are built."""
     return routable(kind, twin_of(base) if kind in SINGLE_PATH and base.planes > 1 else base)
 
 
 def routable(kind: str, fabric: Fabric) -> Fabric:
     """Where switches hash, all flows but MRC's are hashed by their 5-tuple."""
-    return variant_of(fabric, QueueOptions(routing=SOURCE)) if kind != "mrc" and fabric.routing == ECMP else fabric
+    return (
+        variant_of(fabric, QueueOptions(routing=SOURCE))
+        if kind != "mrc" and fabric.routing == ECMP
+        else fabric
+    )
 
 
 def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
-    """Return the fabric with NIC ports of ``nic_rate`` bits/s. Other rates scale with it and the delay inversely, so BDPs stay. Raises
+    """Return the fabric with NIC ports of ``nic_rate`` bits/s. Other rates scale with it and the
+    delay inversely, so BDPs stay. Raises
     :class:`topologies.FabricError`."""
     if nic_rate == fabric.nic_rate:
         return fabric
     name = f"{fabric.name}-{nic_rate / 1e9:g}Gbit".replace(".", "_")
     factor = nic_rate / fabric.nic_rate
     rates = {key: round(getattr(fabric, key) * factor) for key in ("fabric_rate", "long_haul_rate")}
-    delays = {key: round(getattr(fabric, key) / factor) for key in ("delay_ps", "hop_delay_ps", "long_haul_delay_ps")}
+    delays = {
+        key: round(getattr(fabric, key) / factor)
+        for key in ("delay_ps", "hop_delay_ps", "long_haul_delay_ps")
+    }
     pool = fabric.pool_mb_per_tbps / factor  # as many BDPs, too
     return fabric.with_(name=name, nic_rate=nic_rate, pool_mb_per_tbps=pool, **rates, **delays)
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
     """Return a fabric whose name ends in what differs. Raises :class:`topologies.FabricError`."""
-    given = {key: value for key, value in sorted(asdict(options).items()) if key != "name" and value is not None}
+    given = {
+        key: value
+        for key, value in sorted(asdict(options).items())
+        if key != "name" and value is not None
+    }
     changed = {key: value for key, value in given.items() if value != getattr(fabric, key)}
     suffixes = [options.name] if options.name else map(_suffix, changed.items())
     return fabric.with_(name="-".join([fabric.name, *suffixes]), **changed) if changed else fabric

@@ -1,6 +1,7 @@
 """Makes a JSON Schema (draft 7) of scenario and fabric files, for editors.
 
-What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
+What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check``
+knows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 """The newest draft that Taplo, the usual language server for TOML, reads in full."""
 _SWEEP: Schema = {
     "type": "object",
-    "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": ["string", "number", "boolean"]}},
+    "additionalProperties": {
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": ["string", "number", "boolean"]},
+    },
 }
 
 
@@ -31,13 +36,24 @@ def json_schema(file: str) -> Schema:
     head = {"$schema": DRAFT, "title": f"mrcbed {file} file"}
     if file == FABRIC:
         return {**head, **_object(forms[""][0].keys)}
-    transport = _object(forms["transport"][0].keys, {
-        "fabric_options": _object(forms["transport.fabric_options"][0].keys),
-        "clustermapper": {"anyOf": [{"type": "boolean"}, _object(forms["transport.clustermapper"][0].keys)]},
-        "options": {"type": "object", "properties": _offered(forms["transport.options"], {})},
-    })  # fmt: skip
-    transport["allOf"] = [_if_kind(form.kinds, {"properties": {"options": _object(form.keys)}}) for form in forms["transport.options"]]
-    inner = {"flow": _list(_object(forms["workload.flow"][0].keys)), "job": _list(_object(forms["workload.job"][0].keys))}
+    transport = _object(
+        forms["transport"][0].keys,
+        {
+            "fabric_options": _object(forms["transport.fabric_options"][0].keys),
+            "clustermapper": {
+                "anyOf": [{"type": "boolean"}, _object(forms["transport.clustermapper"][0].keys)]
+            },
+            "options": {"type": "object", "properties": _offered(forms["transport.options"], {})},
+        },
+    )
+    transport["allOf"] = [
+        _if_kind(form.kinds, {"properties": {"options": _object(form.keys)}})
+        for form in forms["transport.options"]
+    ]
+    inner = {
+        "flow": _list(_object(forms["workload.flow"][0].keys)),
+        "job": _list(_object(forms["workload.job"][0].keys)),
+    }
     return {**head, **_object(forms[""][0].keys, {
         "workload": _of_kinds(forms["workload"], inner),
         "transport": _list(transport),
@@ -49,14 +65,22 @@ def json_schema(file: str) -> Schema:
 
 
 def _of_kinds(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """An editor offers the keys of all kinds; what is checked is the form of the kind that is there, so that a mistake is named where it
-    is."""
+    """An editor offers the keys of all kinds; what is checked is the form of the kind that is
+    there, so that a mistake is named where it is."""
     checked = [_if_kind(form.kinds, _object(form.keys, shapes)) for form in forms]
-    return {"type": "object", "properties": _offered(forms, shapes), "required": ["kind"], "allOf": checked}
+    return {
+        "type": "object",
+        "properties": _offered(forms, shapes),
+        "required": ["kind"],
+        "allOf": checked,
+    }
 
 
 def _if_kind(kinds: tuple[str, ...], then: Schema) -> Schema:
-    return {"if": {"properties": {"kind": {"enum": list(kinds)}}, "required": ["kind"]}, "then": then}
+    return {
+        "if": {"properties": {"kind": {"enum": list(kinds)}}, "required": ["kind"]},
+        "then": then,
+    }
 
 
 def _offered(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
@@ -79,9 +103,17 @@ def _list(item: Schema, least: int = 1) -> Schema:
 def _object(keys: Iterable[Key], shapes: dict[str, Schema] | None = None) -> Schema:
     keys = tuple(keys)
     shapes = shapes or {}
-    properties = {key.name: {**(shapes.get(key.name) or of_type(key.type)), "description": _description(key)} for key in keys}
+    properties = {
+        key.name: {**(shapes.get(key.name) or of_type(key.type)), "description": _description(key)}
+        for key in keys
+    }
     required = [key.name for key in keys if key.required]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _description(key: Key) -> str:
@@ -98,22 +130,42 @@ def of_type(kind: inspect.Type) -> Schema:
         case inspect.Metadata(type=inner):
             return of_type(inner)
         case inspect.UnionType(types=types):
-            return {"anyOf": [of_type(part) for part in types if not isinstance(part, inspect.NoneType)]}
+            return {
+                "anyOf": [of_type(part) for part in types if not isinstance(part, inspect.NoneType)]
+            }
         case inspect.BoolType():
             return {"type": "boolean"}
         case inspect.StrType(pattern=pattern):
-            return {"type": "string"} | ({"pattern": pattern.replace(r"\Z", "$")} if pattern else {})
+            return {"type": "string"} | (
+                {"pattern": pattern.replace(r"\Z", "$")} if pattern else {}
+            )
         case inspect.IntType() | inspect.FloatType():
-            return {"type": "integer" if isinstance(kind, inspect.IntType) else "number"} | _bounds(kind)
+            return {"type": "integer" if isinstance(kind, inspect.IntType) else "number"} | _bounds(
+                kind
+            )
         case inspect.TupleType(item_types=types):
-            return {"type": "array", "minItems": len(types), "maxItems": len(types), "items": of_type(types[0])}
-        case inspect.ListType(item_type=item, min_length=least) | inspect.VarTupleType(item_type=item, min_length=least):
-            return {"type": "array", "items": of_type(item)} | ({"minItems": least} if least else {})
+            return {
+                "type": "array",
+                "minItems": len(types),
+                "maxItems": len(types),
+                "items": of_type(types[0]),
+            }
+        case (
+            inspect.ListType(item_type=item, min_length=least)
+            | inspect.VarTupleType(item_type=item, min_length=least)
+        ):
+            return {"type": "array", "items": of_type(item)} | (
+                {"minItems": least} if least else {}
+            )
     return {"type": "object"}
 
 
 def _bounds(kind: inspect.IntType | inspect.FloatType) -> Schema:
     limits = {
-        "minimum": kind.ge, "exclusiveMinimum": kind.gt, "maximum": kind.le, "exclusiveMaximum": kind.lt, "multipleOf": kind.multiple_of,
-    }  # fmt: skip
+        "minimum": kind.ge,
+        "exclusiveMinimum": kind.gt,
+        "maximum": kind.le,
+        "exclusiveMaximum": kind.lt,
+        "multipleOf": kind.multiple_of,
+    }
     return {word: bound for word, bound in limits.items() if bound is not None}

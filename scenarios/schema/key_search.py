@@ -1,4 +1,5 @@
-"""Finds keys of scenario and fabric files by what people type: ``workload.steps``, ``fault[0].at``, ``transport.roce.options.qps``."""
+"""Finds keys of scenario and fabric files by what people type: ``workload.steps``, ``fault[0].at``,
+``transport.roce.options.qps``."""
 
 from __future__ import annotations
 
@@ -14,15 +15,24 @@ IN_FABRIC = "fabric"  # the word before a key of a fabric file: ``fabric.planes`
 
 
 def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    """Return (the keys that ``words`` name, the keys of the table that it names). A key without its table is enough if only one table has
-    it, or no dotted key is called so."""
+    """Return (the keys that ``words`` name, the keys of the table that it names). A key without its
+    table is enough if only one table has it, or no dotted key is called so."""
     every = keys()
     exact = [key for key in every if key.file == SCENARIO and _matches(words, key)]
     if words.startswith(f"{IN_FABRIC}."):
-        exact += [key for key in every if key.file == FABRIC and key.name == words.removeprefix(f"{IN_FABRIC}.")]
+        exact += [
+            key
+            for key in every
+            if key.file == FABRIC and key.name == words.removeprefix(f"{IN_FABRIC}.")
+        ]
     exact = exact or [key for key in every if key.name == words or key.dotted.endswith(f".{words}")]
     path = words.replace("[0]", "")
-    table = [key for key in every if (key.path == path and key.file == SCENARIO and path) or (path == IN_FABRIC and key.file == FABRIC)]
+    table = [
+        key
+        for key in every
+        if (key.path == path and key.file == SCENARIO and path)
+        or (path == IN_FABRIC and key.file == FABRIC)
+    ]
     return tuple(exact), tuple(table)
 
 
@@ -44,7 +54,9 @@ def _matches(words: str, key: Key) -> bool:
 
 
 def _every_kind(key: Key) -> Iterable[str]:
-    return CHOICES.get(key.path) or {kind for other in keys(SCENARIO) if other.path == key.path for kind in other.kinds}
+    return CHOICES.get(key.path) or {
+        kind for other in keys(SCENARIO) if other.path == key.path for kind in other.kinds
+    }
 
 
 def nearest_keys(words: str, most: int = 2) -> list[str]:
@@ -54,8 +66,12 @@ def nearest_keys(words: str, most: int = 2) -> list[str]:
     for name in dotted:
         last.setdefault(name.rpartition(".")[2], name)
     tails = difflib.get_close_matches(words.rpartition(".")[2], last, n=most, cutoff=0.6)
-    near = difflib.get_close_matches(words, dotted, n=most, cutoff=0.7) + [last[tail] for tail in tails]
-    return list(dict.fromkeys(near or difflib.get_close_matches(words, dotted, n=1, cutoff=0.0)))[:most]
+    near = difflib.get_close_matches(words, dotted, n=most, cutoff=0.7) + [
+        last[tail] for tail in tails
+    ]
+    return list(dict.fromkeys(near or difflib.get_close_matches(words, dotted, n=1, cutoff=0.0)))[
+        :most
+    ]
 
 
 def named(key: Key) -> str:

@@ -1,4 +1,5 @@
-"""Makes the one table of keys: everything that a scenario or fabric file may say, with type, unit, default, bounds and meaning.
+"""Makes the one table of keys: everything that a scenario or fabric file may say, with type, unit,
+default, bounds and meaning.
 
 It is read from the annotations of the Structs that read the files, and from the fault catalogue.
 """
@@ -44,8 +45,9 @@ UNNAMED = "left out"  # default of a key that has none
 
 @dataclass(frozen=True)
 class Key:
-    """``path`` is the table, dotted, "" for the top of the file; ``kinds`` those of the table, () where all have the key. ``must`` ends the
-    sentence "the value must be ..."; ``default`` is as TOML writes it, or in words; "" if the key is required."""
+    """``path`` is the table, dotted, "" for the top of the file; ``kinds`` those of the table, ()
+    where all have the key. ``must`` ends the sentence "the value must be ..."; ``default`` is as
+    TOML writes it, or in words; "" if the key is required."""
 
     file: str
     path: str
@@ -69,7 +71,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Table:
-    """``header`` is as TOML writes it; ``kinds`` are those that this form of the table is for, () if there is one form."""
+    """``header`` is as TOML writes it; ``kinds`` are those that this form of the table is for, ()
+    if there is one form."""
 
     file: str
     path: str
@@ -93,13 +96,28 @@ def keys(file: str | None = None) -> tuple[Key, ...]:
             for key in table.keys:
                 same = (key.file, key.path, key.name, key.must, key.unit, key.default, key.meaning)
                 known = merged.get(same)
-                merged[same] = key if known is None else replace(known, kinds=tuple(dict.fromkeys([*known.kinds, *key.kinds])))
+                merged[same] = (
+                    key
+                    if known is None
+                    else replace(known, kinds=tuple(dict.fromkeys([*known.kinds, *key.kinds])))
+                )
     every = {(table.path, kind) for table in tables() for kind in table.kinds}
     places = [(key.file, key.path) for key in merged.values()]
     names = [(key.path, key.name) for key in merged.values()]
-    merged = dict(sorted(merged.items(), key=lambda item: (places.index(item[0][:2]), names.index(item[0][1:3]))))
-    return tuple(replace(key, kinds=() if {kind for path, kind in every if path == key.path} == set(key.kinds) else key.kinds)
-                 for key in merged.values())  # fmt: skip
+    merged = dict(
+        sorted(
+            merged.items(), key=lambda item: (places.index(item[0][:2]), names.index(item[0][1:3]))
+        )
+    )
+    return tuple(
+        replace(
+            key,
+            kinds=()
+            if {kind for path, kind in every if path == key.path} == set(key.kinds)
+            else key.kinds,
+        )
+        for key in merged.values()
+    )
 
 
 def of_kinds(key: Key) -> str:
@@ -109,28 +127,51 @@ def of_kinds(key: Key) -> str:
     return ", ".join(key.kinds)
 
 
-# --- from the Structs ----------------------------------------------------------------------------------------------
+# --- from the Structs -----------------------------------------------------------------------------
 
 
 def _scenario_tables() -> Iterator[Table]:
     top = _keys(SCENARIO, "", ScenarioFile)
     sweep = Key(
-        SCENARIO, "", "sweep", (), inspect.type_info(dict[str, list[Any]]), "a table of dotted keys, each with a list of values", "", "{}",
-        "each combination of values is a setting, at which everything runs", '{ "workload.steps" = [10, 20] }',
-    )  # fmt: skip
+        SCENARIO,
+        "",
+        "sweep",
+        (),
+        inspect.type_info(dict[str, list[Any]]),
+        "a table of dotted keys, each with a list of values",
+        "",
+        "{}",
+        "each combination of values is a setting, at which everything runs",
+        '{ "workload.steps" = [10, 20] }',
+    )
     yield Table(SCENARIO, "", "", "The top of a scenario file", (_format(SCENARIO), *top, sweep))
     for form in dict.fromkeys(WORKLOADS.values()):
         kinds = tuple(kind for kind, own in WORKLOADS.items() if own is form)
-        yield Table(SCENARIO, "workload", "[workload]", "What the hosts do", _keys(SCENARIO, "workload", form, kinds), kinds)
+        yield Table(
+            SCENARIO,
+            "workload",
+            "[workload]",
+            "What the hosts do",
+            _keys(SCENARIO, "workload", form, kinds),
+            kinds,
+        )
         for name, item in _items(form):
             path = f"workload.{name}"
-            yield Table(SCENARIO, path, f"[[{path}]]", "One of several", _keys(SCENARIO, path, item))
+            yield Table(
+                SCENARIO, path, f"[[{path}]]", "One of several", _keys(SCENARIO, path, item)
+            )
     yield Table(
-        SCENARIO, "transport", "[[transport]]", "A protocol that carries the workload", _keys(SCENARIO, "transport", TransportTable)
+        SCENARIO,
+        "transport",
+        "[[transport]]",
+        "A protocol that carries the workload",
+        _keys(SCENARIO, "transport", TransportTable),
     )
     path = "transport.fabric_options"
     queues = tuple(_bounded(key) for key in _keys(SCENARIO, path, QueueOptions))
-    yield Table(SCENARIO, path, "fabric_options", "How the queues of the transport's fabric behave", queues)
+    yield Table(
+        SCENARIO, path, "fabric_options", "How the queues of the transport's fabric behave", queues
+    )
     own: dict[str, tuple[type[msgspec.Struct], Mapping[str, object]]] = {
         "mrc": (mrc.OPTIONS, defaults_of(mrc.Config)),
         "roce": (roce.OPTIONS, defaults_of(roce.Knobs)),
@@ -138,25 +179,54 @@ def _scenario_tables() -> Iterator[Table]:
     }
     path = "transport.options"
     for kind, (struct, defaults) in own.items():
-        found = (*_keys(SCENARIO, path, CommonOptions, (kind,)), *_keys(SCENARIO, path, struct, (kind,), defaults))
+        found = (
+            *_keys(SCENARIO, path, CommonOptions, (kind,)),
+            *_keys(SCENARIO, path, struct, (kind,), defaults),
+        )
         yield Table(SCENARIO, path, "options", "Options of the protocol", found, (kind,))
     path = "transport.clustermapper"
-    probing = _keys(SCENARIO, path, clustermapper.OPTIONS, defaults=defaults_of(clustermapper.Options))
-    yield Table(SCENARIO, path, "clustermapper", "How hosts probe their own links; times are in base RTTs", probing)
+    probing = _keys(
+        SCENARIO, path, clustermapper.OPTIONS, defaults=defaults_of(clustermapper.Options)
+    )
+    yield Table(
+        SCENARIO,
+        path,
+        "clustermapper",
+        "How hosts probe their own links; times are in base RTTs",
+        probing,
+    )
     yield from (_fault_table(entry) for entry in FAULTS.values())
     background = _items_of(inspect.type_info(Entries))
     assert background is not None
-    yield Table(SCENARIO, "background", "[[background]]", "Other traffic on the same links", _keys(SCENARIO, "background", background))
-    yield Table(SCENARIO, "expect", "[[expect]]", "A check on the figures", _keys(SCENARIO, "expect", Expect))
+    yield Table(
+        SCENARIO,
+        "background",
+        "[[background]]",
+        "Other traffic on the same links",
+        _keys(SCENARIO, "background", background),
+    )
+    yield Table(
+        SCENARIO,
+        "expect",
+        "[[expect]]",
+        "A check on the figures",
+        _keys(SCENARIO, "expect", Expect),
+    )
 
 
 def _fabric_table() -> Table:
-    found = [_as_written(key) for key in (*_keys(FABRIC, "", Fabric), *_keys(FABRIC, "", FabricFile))]
+    found = [
+        _as_written(key) for key in (*_keys(FABRIC, "", Fabric), *_keys(FABRIC, "", FabricFile))
+    ]
     return Table(FABRIC, "", "", "A fabric file", (_format(FABRIC), *found))
 
 
 def _keys(
-    file: str, path: str, struct: type[msgspec.Struct], kinds: tuple[str, ...] = (), defaults: Mapping[str, object] | None = None
+    file: str,
+    path: str,
+    struct: type[msgspec.Struct],
+    kinds: tuple[str, ...] = (),
+    defaults: Mapping[str, object] | None = None,
 ) -> tuple[Key, ...]:
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
@@ -172,10 +242,24 @@ def _keys(
         if at.encode_name == "kind" and kinds and path in CHOICES:
             kind = inspect.Metadata(inspect.StrType(), extra={"names": kinds})
         example = (
-            doc.example or (_toml(not default) if isinstance(default, bool) else _example(kind) if doc.default else words) or _example(kind)
+            doc.example
+            or (
+                _toml(not default)
+                if isinstance(default, bool)
+                else _example(kind)
+                if doc.default
+                else words
+            )
+            or _example(kind)
         )
-        must = f"one of {', '.join(CHOICES[path])}" if at.encode_name == "kind" and path in CHOICES else expected(kind)
-        return Key(file, path, at.encode_name, kinds, kind, must, doc.unit, words, doc.meaning, example)
+        must = (
+            f"one of {', '.join(CHOICES[path])}"
+            if at.encode_name == "kind" and path in CHOICES
+            else expected(kind)
+        )
+        return Key(
+            file, path, at.encode_name, kinds, kind, must, doc.unit, words, doc.meaning, example
+        )
 
     return tuple(key(at) for at in info.fields)
 
@@ -183,33 +267,58 @@ def _keys(
 def _format(file: str) -> Key:
     kind = inspect.IntType(ge=FORMAT, le=FORMAT)
     return Key(
-        file, "", "format", (), kind, f"{FORMAT}", "", "", "version of the file's form: times and rates of the real network", f"{FORMAT}"
+        file,
+        "",
+        "format",
+        (),
+        kind,
+        f"{FORMAT}",
+        "",
+        "",
+        "version of the file's form: times and rates of the real network",
+        f"{FORMAT}",
     )
 
 
 def _fault_table(entry: Kind) -> Table:
-    drawn_on, drawn = entry.draw(load_fabric("demo"), random.Random(1)) if entry.heals else ("controller", {})
+    drawn_on, drawn = (
+        entry.draw(load_fabric("demo"), random.Random(1)) if entry.heals else ("controller", {})
+    )
 
     def common(key: Key) -> Key:
         if key.name != "on":
             return key
-        meaning = f"what it hits{f'; {USED_BY_QP}: one that a queue pair uses' if entry.used else ''}"
+        meaning = (
+            f"what it hits{f'; {USED_BY_QP}: one that a queue pair uses' if entry.used else ''}"
+        )
         return replace(key, must=entry.on, example=_toml(drawn_on), meaning=meaning)
 
     def own(key: Key, source: FaultKey) -> Key:
-        default = "" if source.required else UNNAMED if source.default is None else _toml(source.default)
+        default = (
+            "" if source.required else UNNAMED if source.default is None else _toml(source.default)
+        )
         meaning, _, words = source.doc.partition("; default: ")
         known = (key.example, default, _example(key.type), _toml(drawn.get(key.name, "")))
-        return replace(key, meaning=meaning, default=words or default, example=next(word for word in known if word not in ("", UNNAMED)))
+        return replace(
+            key,
+            meaning=meaning,
+            default=words or default,
+            example=next(word for word in known if word not in ("", UNNAMED)),
+        )
 
     sources = {key.name: key for key in entry.keys}
     keys = [common(key) for key in _keys(SCENARIO, "fault", FaultTable, (entry.name,))]
-    keys += [own(key, sources[key.name]) for key in _keys(SCENARIO, "fault", FAULT_KEYS[entry.name], (entry.name,))]
+    keys += [
+        own(key, sources[key.name])
+        for key in _keys(SCENARIO, "fault", FAULT_KEYS[entry.name], (entry.name,))
+    ]
     return Table(SCENARIO, "fault", "[[fault]]", entry.doc, tuple(keys), (entry.name,))
 
 
 def _bounded(key: Key) -> Key:
-    same = {field.encode_name: field.type for field in _fields(Fabric) if field.encode_name != "name"}
+    same = {
+        field.encode_name: field.type for field in _fields(Fabric) if field.encode_name != "name"
+    }
     kind = same.get(key.name, key.type)
     return replace(key, type=kind, must=expected(kind), example=key.example or _example(kind))
 

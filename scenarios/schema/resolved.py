@@ -43,11 +43,19 @@ def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, object]:
 def text_of(scenario: Scenario, settings: Settings) -> str:
     """Write a setting of a sweep with resolved times and rates, without checks on figures."""
     tables = _row(
-        scenario, ScenarioFile, fabric=_fabric(scenario.fabric), workload=_workload(scenario.workload), expect=None,
-        transport=[_transport(transport, scenario.fabric) for transport in scenario.transports], fault=[*map(_fault, scenario.faults)],
-        background=[*map(_background, scenario.backgrounds)], setting=settings,
-    )  # fmt: skip
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in {"format": FORMAT, **tables}.items())
+        scenario,
+        ScenarioFile,
+        fabric=_fabric(scenario.fabric),
+        workload=_workload(scenario.workload),
+        expect=None,
+        transport=[_transport(transport, scenario.fabric) for transport in scenario.transports],
+        fault=[*map(_fault, scenario.faults)],
+        background=[*map(_background, scenario.backgrounds)],
+        setting=settings,
+    )
+    return "".join(
+        f"{key} = {_toml(value)}\n" for key, value in {"format": FORMAT, **tables}.items()
+    )
 
 
 def _toml(value: Any) -> str:
@@ -60,7 +68,9 @@ def _toml(value: Any) -> str:
 
 def _fabric(fabric: Fabric) -> dict[str, object]:
     return {
-        key.removesuffix("_ps"): written(value) if key.endswith("_ps") and isinstance(value, int) else value
+        key.removesuffix("_ps"): written(value)
+        if key.endswith("_ps") and isinstance(value, int)
+        else value
         for key, value in fabric.to_dict().items()
         if value is not None
     }
@@ -68,25 +78,47 @@ def _fabric(fabric: Fabric) -> dict[str, object]:
 
 def _workload(work: Workload) -> dict[str, object]:
     form = TABLES[work.kind]
-    inner = {"flow": [_row(flow, FlowTable) for flow in work.flows], "job": [_row(job, JobTable) for job in work.jobs]}
-    return _row(work, form, **{key: rows for key, rows in inner.items() if key in form.__struct_encode_fields__})
+    inner = {
+        "flow": [_row(flow, FlowTable) for flow in work.flows],
+        "job": [_row(job, JobTable) for job in work.jobs],
+    }
+    return _row(
+        work,
+        form,
+        **{key: rows for key, rows in inner.items() if key in form.__struct_encode_fields__},
+    )
 
 
 def _transport(transport: Transport, base: Fabric) -> dict[str, object]:
     wait, mapper = transport.reconvergence_ps, transport.clustermapper
     fabric = None if transport.fabric == base else _fabric(transport.fabric)
     waits = {"reconvergence": wait, "repair": transport.repair_ps}
-    options = {**transport.options, "qps": transport.qps, **{key: written(ps) for key, ps in waits.items() if ps is not None}}
-    return _row(transport, TransportTable, fabric=fabric, options=options, clustermapper=mapper and mapper.to_dict())
+    options = {
+        **transport.options,
+        "qps": transport.qps,
+        **{key: written(ps) for key, ps in waits.items() if ps is not None},
+    }
+    return _row(
+        transport,
+        TransportTable,
+        fabric=fabric,
+        options=options,
+        clustermapper=mapper and mapper.to_dict(),
+    )
 
 
 def _fault(fault: Fault) -> dict[str, object]:
     times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period, Span)}
-    keys = {key: written(value) if key in times and type(value) is int else value for key, value in fault.keys.items()}
+    keys = {
+        key: written(value) if key in times and type(value) is int else value
+        for key, value in fault.keys.items()
+    }
     return {**keys, **_row(fault, FaultTable)}
 
 
 def _background(flow: Background) -> dict[str, object]:
     path = flow.path and "p{}/{}".format(*flow.path)
     congestion = flow.congestion if flow.protocol == "tcp" else None
-    return _row(flow, Entry, src=f"h{flow.src}", dst=f"h{flow.dst}", path=path, congestion=congestion)
+    return _row(
+        flow, Entry, src=f"h{flow.src}", dst=f"h{flow.dst}", path=path, congestion=congestion
+    )

@@ -1,4 +1,5 @@
-"""Makes the table of keys of results: everything that the files of a run say, with type, unit and meaning.
+"""Makes the table of keys of results: everything that the files of a run say, with type, unit and
+meaning.
 
 It is read from the Structs of testbed/results, which write and read these files.
 """
@@ -22,23 +23,41 @@ from testbed.results.summary import Summary
 from topologies.structs import docs_of
 
 LOG = "log"
-FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manifest, "record": Record, LOG: Line}
-NAMES = {"summary": "summary.json", "manifest": "manifest.json", "record": "raw/RUN/run.json", LOG: "logs: raw/RUN/*.jsonl"}
+FILES: dict[str, type[msgspec.Struct]] = {
+    "summary": Summary,
+    "manifest": Manifest,
+    "record": Record,
+    LOG: Line,
+}
+NAMES = {
+    "summary": "summary.json",
+    "manifest": "manifest.json",
+    "record": "raw/RUN/run.json",
+    LOG: "logs: raw/RUN/*.jsonl",
+}
 _HEAD = (
-    "Made by `python -m docs.tools.keys` from the Structs in `testbed/results/`; [results.md](../how/results.md) says how figures are "
-    "computed, and in what units. `runs[].flows{}` is one of the flows, by name, of one of the runs; ? is a key that may be "
+    "Made by `python -m docs.tools.keys` from the Structs in `testbed/results/`; "
+    "[results.md](../how/results.md) says how figures are computed, and in what units. "
+    "`runs[].flows{}` is one of the flows, by name, of one of the runs; ? is a key that may be "
     "missing. `mrcbed explain KEY` shows the same."
 )
 _UNITS = {
-    "_ns": "ns", "_ps": "ps", "_bps": "bit/s", "_bytes": "bytes", "_rtts": "base RTTs", "_percent": "%", "_share": "share",
+    "_ns": "ns",
+    "_ps": "ps",
+    "_bps": "bit/s",
+    "_bytes": "bytes",
+    "_rtts": "base RTTs",
+    "_percent": "%",
+    "_share": "share",
     "_ppm": "ppm",
-}  # fmt: skip
+}
 """End of a key -> its unit, where none is given."""
 
 
 @dataclass(frozen=True)
 class ResultKey:
-    """``path`` is its table, dotted, "" for the top of the file; ``form`` is as "number or null"."""
+    """``path`` is its table, dotted, "" for the top of the file; ``form`` is as "number or
+    null"."""
 
     file: str
     path: str
@@ -70,7 +89,10 @@ def result_tables(file: str) -> tuple[ResultTable, ...]:
     common = {key.name for key in first.keys}
     kinds: dict[str, type[Line]] = {**KINDS, "queues": Queue} if file == LOG else {}
     lines = [table for kind, line in kinds.items() for table in _tables(file, line, kind, kind)]
-    own = [replace(table, keys=tuple(key for key in table.keys if key.name not in common)) for table in lines]
+    own = [
+        replace(table, keys=tuple(key for key in table.keys if key.name not in common))
+        for table in lines
+    ]
     return (first, *inner, *own)
 
 
@@ -80,7 +102,9 @@ def reference() -> str:
         lines += ["", f"## {name}"]
         places: dict[tuple[ResultKey, ...], list[ResultTable]] = {}
         for table in result_tables(file):
-            places.setdefault(tuple(replace(key, path="", unit="") for key in table.keys), []).append(table)
+            places.setdefault(
+                tuple(replace(key, path="", unit="") for key in table.keys), []
+            ).append(table)
         for same in places.values():
             headers = ", ".join(f"`{table.header}`" for table in same if table.header)
             lines += ["", *([f"### {headers}", ""] if headers else []), same[0].meaning, ""]
@@ -89,7 +113,10 @@ def reference() -> str:
 
 
 def _row(key: ResultKey) -> str:
-    return f"- `{key.name}`{'?' if key.optional else ''} ({', '.join(filter(None, (key.form, key.unit)))}): {key.meaning}"
+    return (
+        f"- `{key.name}`{'?' if key.optional else ''} "
+        f"({', '.join(filter(None, (key.form, key.unit)))}): {key.meaning}"
+    )
 
 
 @cache
@@ -98,16 +125,20 @@ def result_keys() -> tuple[ResultKey, ...]:
 
 
 def find_results(words: str) -> tuple[tuple[ResultKey, ...], tuple[ResultKey, ...]]:
-    """Return (the keys that ``words`` name, those of the table that it names): ``busbw_bps``, ``summary.runs``. A whole name goes before
-    the end of others."""
+    """Return (the keys that ``words`` name, those of the table that it names): ``busbw_bps``,
+    ``summary.runs``. A whole name goes before the end of others."""
     words = re.sub(r"\[\d*\]|\{\}", "", words)
     named = [key for key in result_keys() if f".{key.file}.{key.dotted}".endswith(f".{words}")]
     whole = [key for key in named if words in (key.dotted, f"{key.file}.{key.dotted}")]
-    tables = [key for key in result_keys() if f".{key.file}.{key.path}".rstrip(".").endswith(f".{words}")]
+    tables = [
+        key for key in result_keys() if f".{key.file}.{key.path}".rstrip(".").endswith(f".{words}")
+    ]
     return tuple(whole or named), tuple(tables)
 
 
-def _tables(file: str, struct: type[msgspec.Struct], path: str, header: str) -> Iterator[ResultTable]:
+def _tables(
+    file: str, struct: type[msgspec.Struct], path: str, header: str
+) -> Iterator[ResultTable]:
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
     docs = docs_of(struct)
@@ -116,13 +147,24 @@ def _tables(file: str, struct: type[msgspec.Struct], path: str, header: str) -> 
     for field in info.fields:
         doc = docs[field.encode_name]
         words = (field.encode_name, path)  # a percentile of step_time_ns is in ns
-        unit = doc.unit or next((unit for word in words for end, unit in _UNITS.items() if word.endswith(end)), "")
+        unit = doc.unit or next(
+            (unit for word in words for end, unit in _UNITS.items() if word.endswith(end)), ""
+        )
         form, held = _form(field.type)
-        keys.append(ResultKey(file, path, field.encode_name, form, unit, not field.required, doc.meaning))
+        keys.append(
+            ResultKey(file, path, field.encode_name, form, unit, not field.required, doc.meaning)
+        )
         inner += [(field.encode_name, one, marks) for one, marks in held]
-    yield ResultTable(file, path, header, (struct.__doc__ or "").strip().replace("\n    ", " "), tuple(keys))
+    yield ResultTable(
+        file, path, header, (struct.__doc__ or "").strip().replace("\n    ", " "), tuple(keys)
+    )
     for name, one, marks in inner:
-        yield from _tables(file, one, f"{path}.{name}" if path else name, f"{header}.{name}{marks}" if header else f"{name}{marks}")
+        yield from _tables(
+            file,
+            one,
+            f"{path}.{name}" if path else name,
+            f"{header}.{name}{marks}" if header else f"{name}{marks}",
+        )
 
 
 def _form(kind: inspect.Type) -> tuple[str, list[tuple[type[msgspec.Struct], str]]]:
@@ -131,9 +173,15 @@ def _form(kind: inspect.Type) -> tuple[str, list[tuple[type[msgspec.Struct], str
         case inspect.Metadata(type=inner):
             return _form(inner)
         case inspect.UnionType(types=types):
-            parts = [_form(part) for part in types if not isinstance(part, (inspect.NoneType, inspect.CustomType))]
+            parts = [
+                _form(part)
+                for part in types
+                if not isinstance(part, (inspect.NoneType, inspect.CustomType))
+            ]
             null = " or null" if any(isinstance(part, inspect.NoneType) for part in types) else ""
-            return " or ".join(dict.fromkeys(words for words, _ in parts)) + null, [held for _, each in parts for held in each]
+            return " or ".join(dict.fromkeys(words for words, _ in parts)) + null, [
+                held for _, each in parts for held in each
+            ]
         case inspect.StructType(cls=struct):
             return "table", [(struct, "")]
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
@@ -159,7 +207,12 @@ def _form(kind: inspect.Type) -> tuple[str, list[tuple[type[msgspec.Struct], str
 
 def _several(words: str) -> str:
     first, *rest = words.split(" or ")
-    plural = {"table": "tables", "number": "numbers", "whole number": "whole numbers", "text": "texts"}
+    plural = {
+        "table": "tables",
+        "number": "numbers",
+        "whole number": "whole numbers",
+        "text": "texts",
+    }
     return " or ".join([plural.get(first, first), *rest])
 
 

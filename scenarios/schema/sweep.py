@@ -16,8 +16,19 @@ from topologies.structs import Refused, convert
 from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000  # A file with more is probably wrong [ours].
-FIXED = ("name", "description", "seeds", "dilation", "setting", "transport", "expect", "sweep", "workload.placement")
-"""A sweep cannot vary these: they vary elsewhere, or runs of different settings would have the same name."""
+FIXED = (
+    "name",
+    "description",
+    "seeds",
+    "dilation",
+    "setting",
+    "transport",
+    "expect",
+    "sweep",
+    "workload.placement",
+)
+"""A sweep cannot vary these: they vary elsewhere, or runs of different settings would have the same
+name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 _VALUES: Any = Annotated[
@@ -29,8 +40,9 @@ Settings = dict[str, str | int | float | bool]  # by dotted key
 
 
 def assign(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
-    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source``, an option or table
-    as written, begins the error. Raises :class:`ScenarioError`."""
+    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name
+    or kind. ``source``, an option or table as written, begins the error. Raises
+    :class:`ScenarioError`."""
     *parents, last = dotted.split(".")
     if len(parents) >= MAX_DEPTH:
         raise ScenarioError(f"{_shortened(source)}: a key has at most {MAX_DEPTH} parts")
@@ -58,7 +70,8 @@ def _list_entry(entries: list[Any], key: str, source: str) -> Any:
 
 
 def override(data: dict[str, object], item: str) -> None:
-    """Apply one ``--set``, ``KEY=VALUE``; a swept key then has only this value. Raises :class:`ScenarioError`."""
+    """Apply one ``--set``, ``KEY=VALUE``; a swept key then has only this value. Raises
+    :class:`ScenarioError`."""
     dotted, equals, raw = item.partition("=")
     if not equals:
         raise ScenarioError(f"--set {item}: write it like --set workload.steps=3")
@@ -80,39 +93,65 @@ def pin(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
         assign(data, dotted, value, source)
 
 
-def read_sweep(file: str, data: Any, file_table: Any) -> tuple[list[Settings], dict[str, list[Any]]]:
-    """Return (settings, one without keys if there is no sweep; key -> values that checks may name). The last key varies fastest.
-    ``file_table``: before the command line changed it; checks on its other values do not apply. Raises :class:`ScenarioError`."""
+def read_sweep(
+    file: str, data: Any, file_table: Any
+) -> tuple[list[Settings], dict[str, list[Any]]]:
+    """Return (settings, one without keys if there is no sweep; key -> values that checks may name).
+    The last key varies fastest. ``file_table``: before the command line changed it; checks on its
+    other values do not apply. Raises :class:`ScenarioError`."""
     for table in (file_table, data):
         _check(file, table)
     count = math.prod(map(len, data.values()))
     if count > MAX_SETTINGS:
-        raise ScenarioError(f"{file}: sweep makes {count} settings, the limit is {MAX_SETTINGS}: shorten a list")
-    known_values = {key: list(dict.fromkeys([*data.get(key, ()), *file_table.get(key, ())])) for key in {**file_table, **data}}
-    return [dict(zip(data, values, strict=True)) for values in itertools.product(*data.values())], known_values
+        raise ScenarioError(
+            f"{file}: sweep makes {count} settings, the limit is {MAX_SETTINGS}: shorten a list"
+        )
+    known_values = {
+        key: list(dict.fromkeys([*data.get(key, ()), *file_table.get(key, ())]))
+        for key in {**file_table, **data}
+    }
+    return [
+        dict(zip(data, values, strict=True)) for values in itertools.product(*data.values())
+    ], known_values
 
 
 def _check(file: str, data: Any) -> None:
     if not isinstance(data, dict):
-        raise ScenarioError(f'{file}: sweep must be a table of lists, like "workload.message_bytes" = ["64KiB", "1MiB"]')
+        raise ScenarioError(
+            f'{file}: sweep must be a table of lists, like "workload.message_bytes" = ["64KiB", '
+            '"1MiB"]'
+        )
     for key, values in data.items():
         where = f'{file}: sweep."{key}"'
         if isinstance(values, dict):
             dotted = f"{key}.{next(iter(values), 'x')}"
-            raise ScenarioError(f'{file}: sweep.{key} holds a table: write the whole key in quotes, like "{dotted}" = [1, 2]')
+            raise ScenarioError(
+                f"{file}: sweep.{key} holds a table: write the whole key in quotes, like "
+                f'"{dotted}" = [1, 2]'
+            )
         if key in FIXED or re.fullmatch(r"(transport|expect)\.[^.]+(\.name|\.kind)?", key):
-            raise ScenarioError(f"{where} cannot be swept: seeds, placements, transports and checks have lists of their own")
+            raise ScenarioError(
+                f"{where} cannot be swept: seeds, placements, transports and checks have lists "
+                "of their own"
+            )
         try:
             convert(values, _VALUES, where)
         except Refused as error:
             raise ScenarioError(str(error)) from None
         duplicate = next((value for i, value in enumerate(values) if value in values[:i]), None)
-        if duplicate is not None:  # 2 and 2.0, or 1 and true: tables would merge them into one setting
-            raise ScenarioError(f"{where} has {_plain_text(duplicate)} twice: each setting stands in a sweep once, seeds repeat it")
+        # 2 and 2.0, or 1 and true: tables would merge them into one setting
+        if duplicate is not None:
+            raise ScenarioError(
+                f"{where} has {_plain_text(duplicate)} twice: each setting stands in a sweep "
+                "once, seeds repeat it"
+            )
         names = [_file_name_part(value) for value in values]
         duplicate_name = next((name for name in names if names.count(name) > 1), None)
         if duplicate_name is not None:
-            raise ScenarioError(f"{where} has {duplicate_name!r} twice, as a file's name would say it: runs could not be told apart")
+            raise ScenarioError(
+                f"{where} has {duplicate_name!r} twice, as a file's name would say it: runs "
+                "could not be told apart"
+            )
 
 
 def spelled(settings: Mapping[str, object]) -> str:
@@ -122,7 +161,10 @@ def spelled(settings: Mapping[str, object]) -> str:
 
 def suffix(settings: Mapping[str, object]) -> str:
     """Write ``-message_bytes=1MiB-probability=0.01``, for file names."""
-    return "".join(f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}" for key, short in short_keys(list(settings)).items())
+    return "".join(
+        f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}"
+        for key, short in short_keys(list(settings)).items()
+    )
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
@@ -131,7 +173,10 @@ def short_keys(keys: Sequence[str]) -> dict[str, str]:
     for key in keys:
         parts = key.split(".")
         tails = [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
-        short[key] = next((t for t in tails if sum(other == t or other.endswith(f".{t}") for other in keys) == 1), key)
+        short[key] = next(
+            (t for t in tails if sum(other == t or other.endswith(f".{t}") for other in keys) == 1),
+            key,
+        )
     return short
 
 

@@ -1,1 +1,2 @@
-"""Sets of runs: series over seeds and settings, the paper's figures, validation, random schedules."""
+"""Sets of runs: series over seeds and settings, the paper's figures, validation, random
+schedules."""

@@ -1,4 +1,5 @@
-"""Estimates how long figures take to run: the paper set is to fit two hours, its quick form 20 minutes."""
+"""Estimates how long figures take to run: the paper set is to fit two hours, its quick form 20
+minutes."""
 
 from __future__ import annotations
 
@@ -18,20 +19,24 @@ from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 from topologies.units import NS
 
 COLLECTIVE_S, FLOWS_S = 2.5, 2.0
-"""Time of a run beside its measured part, on two cores: agents up and connected, one step more or less, books, agents down [measured]."""
+"""Time of a run beside its measured part, on two cores: agents up and connected, one step more or
+less, books, agents down [measured]."""
 FABRIC_S = 1.5  # to build and remove a fabric [measured]
-PART_S, DRAWN_S = 2.5, 1.5  # tables, summary and report; plots of one setting and placement [measured]
+# tables, summary and report; plots of one setting and placement [measured]
+PART_S, DRAWN_S = 2.5, 1.5
 FIGURE_S = 3.0  # verdicts, drawing and page of a figure, in its own process [measured]
 SLOWER = {"mrc": 1.1, "roce": 2.5}  # over theory's step; RoCE's flows collide [measured]
 HOPS = {"ring-allreduce": 1.0, "reduce-scatter": 0.5, "all-gather": 0.5}
 """One-way delays per rank that a step waits for, in base RTTs: a ring passes every rank twice."""
-CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}  # a slice's ways to the other site: two each time round the ring
+# a slice's ways to the other site: two each time round the ring
+CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
 CORES = 2  # of the machine that estimates are for
 SIMULATED_PACKETS = 60_000  # per second of one core [measured]
 COMPARED = 2.2
-"""Time of a job's bytes over that of their packets: ranks make and compare what they send [measured: 8 ranks, 40 to 700 MB]."""
+"""Time of a job's bytes over that of their packets: ranks make and compare what they send
+[measured: 8 ranks, 40 to 700 MB]."""
 MESSAGE_S = 0.0003  # a job's tiny message [measured: 0.2 ms on 8 hosts, 0.35 to 0.6 on 32]
 DEAD = 2.0  # dead paths from the start: some T0 lost half of its uplinks in a plane
 
@@ -48,7 +53,9 @@ def simulated_seconds(spec: Spec) -> float:
         return steps * job_seconds(plan_of(work.jobs, fabric.host_count), fabric)
     if not work.is_pattern:
         hosts = place_ranks(fabric, spec.placement)
-        step_ns = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
+        step_ns = collective_step_ns(
+            work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts)
+        )
         sending_ns = len(hosts) * step_ns * (work.steps + work.warmup_steps)
     elif work.flows:
         sending_ns = sum(flow.for_ps or 0 for flow in work.flows) / NS
@@ -59,7 +66,9 @@ def simulated_seconds(spec: Spec) -> float:
 
 def run_seconds(spec: Spec, dilation: float) -> float:
     measured = measured_ns(spec) / 1e9 * dilation
-    return min(spec.scenario.timeout_s, measured) + (FLOWS_S if spec.scenario.workload.is_pattern else COLLECTIVE_S)
+    return min(spec.scenario.timeout_s, measured) + (
+        FLOWS_S if spec.scenario.workload.is_pattern else COLLECTIVE_S
+    )
 
 
 def measured_ns(spec: Spec) -> float:
@@ -69,13 +78,24 @@ def measured_ns(spec: Spec) -> float:
     hosts = place_ranks(fabric, spec.placement)
     if work.jobs:
         passes = work.steps + work.warmup_steps + work.alone_steps * len(work.jobs)
-        return SLOWER.get(kind, 2.0) * passes * rehearse(plan_of(work.jobs, len(hosts)), job_estimate(fabric, hosts)).ns
-    ideal = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
+        return (
+            SLOWER.get(kind, 2.0)
+            * passes
+            * rehearse(plan_of(work.jobs, len(hosts)), job_estimate(fabric, hosts)).ns
+        )
+    ideal = collective_step_ns(
+        work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts)
+    )
     waits = (1 + HOPS.get(work.kind, 0.0) * len(hosts)) * fabric.base_rtt_ps
     waits += CROSSINGS.get(work.kind, 2) * (fabric.haul_rtt_ps - fabric.base_rtt_ps) / 2
     step = ideal * SLOWER.get(kind, 2.0) + waits / NS
-    loss = max((float(f.keys.get("probability", 0)) for f in spec.scenario.faults if f.kind == "loss"), default=0.0)
-    step *= next((factors[kind] for bound, factors in UNDER_LOSS if loss > bound and kind in factors), 1.0)
+    loss = max(
+        (float(f.keys.get("probability", 0)) for f in spec.scenario.faults if f.kind == "loss"),
+        default=0.0,
+    )
+    step *= next(
+        (factors[kind] for bound, factors in UNDER_LOSS if loss > bound and kind in factors), 1.0
+    )
     if any(f.kind == "dead-paths" for f in spec.scenario.faults):
         step *= DEAD
     return (work.steps + work.warmup_steps) * step
@@ -92,7 +112,12 @@ def scenario_seconds(scenario: Scenario, dilation: float | None) -> float:
     if dilation is None:
         return sum(map(simulated_seconds, specs)) / CORES + PART_S + DRAWN_S * settings
     fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
-    return sum(run_seconds(spec, dilation) for spec in specs) + FABRIC_S * fabrics + PART_S + DRAWN_S * settings
+    return (
+        sum(run_seconds(spec, dilation) for spec in specs)
+        + FABRIC_S * fabrics
+        + PART_S
+        + DRAWN_S * settings
+    )
 
 
 def seconds(figures: Sequence[Item], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:

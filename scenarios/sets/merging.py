@@ -28,17 +28,25 @@ from topologies.structs import plain
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
 """Keys in which scenarios may differ; each setting is compared by itself."""
 MACHINE = ("world", "switch", "engine", "kernel")
-VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")  # The first that any directory has is that of all.
+# The first that any directory has is that of all.
+VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")
 
 
 def read_all(directories: Sequence[Path]) -> list[Whole]:
-    """Check that every directory is complete and comparable with the first. Raises :class:`ResultsError`."""
+    """Check that every directory is complete and comparable with the first. Raises
+    :class:`ResultsError`."""
     if len(directories) < 2:
-        raise ResultsError("mrcbed results compare needs two results directories or more: mrcbed results report shows one")
+        raise ResultsError(
+            "mrcbed results compare needs two results directories or more: mrcbed results report "
+            "shows one"
+        )
     directory_of: dict[Path, Path] = {}
     for directory in directories:
         if directory.resolve() in directory_of:
-            raise ResultsError(f"{directory} and {directory_of[directory.resolve()]} are the same directory: give each once")
+            raise ResultsError(
+                f"{directory} and {directory_of[directory.resolve()]} are the same directory: "
+                "give each once"
+            )
         directory_of[directory.resolve()] = directory
     first, *others = [Whole(directory) for directory in directories]
     for other in others:
@@ -47,25 +55,51 @@ def read_all(directories: Sequence[Path]) -> list[Whole]:
 
 
 def check_alike(first: Whole, other: Whole) -> None:
-    """Check scenario, workload, faults and fabric at every setting, and fabric names. Raises :class:`ResultsError`."""
+    """Check scenario, workload, faults and fabric at every setting, and fabric names. Raises
+    :class:`ResultsError`."""
 
     def refuse(key: str, own_value: str, other_value: str, fix: str) -> ResultsError:
-        return ResultsError(f"{first.directory} and {other.directory} differ in {key}, {own_value} and {other_value}: {fix}")
+        return ResultsError(
+            f"{first.directory} and {other.directory} differ in {key}, {own_value} and "
+            f"{other_value}: {fix}"
+        )
 
     if first.scenario["name"] != other.scenario["name"]:
-        raise refuse("the scenario", first.scenario["name"], other.scenario["name"], "compare runs of one scenario")
+        raise refuse(
+            "the scenario",
+            first.scenario["name"],
+            other.scenario["name"],
+            "compare runs of one scenario",
+        )
     values = [float(whole.manifest.get("dilation", {}).get("value", 0)) for whole in (first, other)]
     if all(values) and values[0] != values[1]:
-        raise refuse("dilation", f"{values[0]:,.0f}", f"{values[1]:,.0f}", f"run both with --dilation {max(values):.0f}")
+        raise refuse(
+            "dilation",
+            f"{values[0]:,.0f}",
+            f"{values[1]:,.0f}",
+            f"run both with --dilation {max(values):.0f}",
+        )
     mixed = "fabrics are not mixed in one comparison, run both on one"
     for name, fabric in first.manifest["fabrics"].items():
-        if (difference := first_difference(fabric, other.manifest["fabrics"].get(name, fabric))) is not None:
+        if (
+            difference := first_difference(fabric, other.manifest["fabrics"].get(name, fabric))
+        ) is not None:
             raise refuse(f"the fabric {name!r}: {difference[0]}", *difference[1:], mixed)
-    settings = [sorted(map(repr, (v["settings"] for v in whole.scenario["variants"]))) for whole in (first, other)]
+    settings = [
+        sorted(map(repr, (v["settings"] for v in whole.scenario["variants"])))
+        for whole in (first, other)
+    ]
     if settings[0] != settings[1]:
-        raise refuse("[sweep]", f"{len(settings[0])} settings", f"{len(settings[1])}, or others", "compare runs of the same settings")
+        raise refuse(
+            "[sweep]",
+            f"{len(settings[0])} settings",
+            f"{len(settings[1])}, or others",
+            "compare runs of the same settings",
+        )
     other_scenarios = {repr(v["settings"]): v["scenario"] for v in other.scenario["variants"]}
-    pairs = [(v["scenario"], other_scenarios[repr(v["settings"])]) for v in first.scenario["variants"]]
+    pairs = [
+        (v["scenario"], other_scenarios[repr(v["settings"])]) for v in first.scenario["variants"]
+    ]
     for a, b in pairs or [(first.scenario, other.scenario)]:
         if a["fabric"] != b["fabric"]:
             raise refuse("the fabric", a["fabric"]["name"], b["fabric"]["name"], mixed)
@@ -75,21 +109,29 @@ def check_alike(first: Whole, other: Whole) -> None:
             raise refuse(*difference, "compare runs of the same workload and faults")
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def labels(directories: Sequence[Path]) -> list[str]:
     paths = [directory.resolve() for directory in directories]
     unique: list[str] = []
     for path in paths:
-        depth = next((n for n in range(1, len(path.parts)) if sum(p.parts[-n:] == path.parts[-n:] for p in paths) == 1), 1)
+        depth = next(
+            (
+                n
+                for n in range(1, len(path.parts))
+                if sum(p.parts[-n:] == path.parts[-n:] for p in paths) == 1
+            ),
+            1,
+        )
         label = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(path.parts[-depth:]).strip("/"))
         unique.append(label if label not in unique else f"{label}-{len(unique) + 1}")
     return unique
 
 
 def new_transport_names(wholes: Sequence[Whole]) -> list[dict[str, str]]:
-    """Return per directory: transport -> its name in the result, with the directory's label if ambiguous.
+    """Return per directory: transport -> its name in the result, with the directory's label if
+    ambiguous.
 
     Several directories may have seeds of the same transport.
     """
@@ -98,10 +140,13 @@ def new_transport_names(wholes: Sequence[Whole]) -> list[dict[str, str]]:
     for i, whole in enumerate(wholes):
         for other in wholes[i + 1 :]:
             for name in _names(whole) & _names(other):
-                if _definition(whole, name) != _definition(other, name) or _run_ids(whole, name) & _run_ids(other, name):
+                if _definition(whole, name) != _definition(other, name) or _run_ids(
+                    whole, name
+                ) & _run_ids(other, name):
                     ambiguous.add(name)
     return [
-        {name: f"{name}@{tag}" if name in ambiguous else name for name in _names(whole)} for whole, tag in zip(wholes, tags, strict=True)
+        {name: f"{name}@{tag}" if name in ambiguous else name for name in _names(whole)}
+        for whole, tag in zip(wholes, tags, strict=True)
     ]
 
 
@@ -111,15 +156,20 @@ def _names(whole: Whole) -> set[str]:
 
 def _definition(whole: Whole, name: str) -> list[Any]:
     scenarios = [v["scenario"] for v in whole.scenario["variants"]] or [whole.scenario]
-    return [*([t for t in s["transports"] if t["name"] == name] for s in scenarios), *(whole.manifest.get(key) for key in MACHINE)]
+    return [
+        *([t for t in s["transports"] if t["name"] == name] for s in scenarios),
+        *(whole.manifest.get(key) for key in MACHINE),
+    ]
 
 
 def _run_ids(whole: Whole, name: str) -> set[tuple[str, ...]]:
     keys = ("fabric", "placement", "seed", "settings")
-    return {tuple(str(getattr(run, key)) for key in keys) for run in whole.runs if run.transport == name}
+    return {
+        tuple(str(getattr(run, key)) for key in keys) for run in whole.runs if run.transport == name
+    }
 
 
-# --- one directory of many -----------------------------------------------------------------------------------------
+# --- one directory of many ------------------------------------------------------------------------
 
 
 def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> Summary:
@@ -129,11 +179,17 @@ def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> Su
     summary = merged_summary(wholes, names, tags)
     write_json(out / "manifest.json", merged_manifest(wholes, names, tags, summary, command_line))
     for table in TABLES:
-        frames = [renamed_rows(whole.tables[table], whole, name) for whole, name in zip(wholes, names, strict=True)]
+        frames = [
+            renamed_rows(whole.tables[table], whole, name)
+            for whole, name in zip(wholes, names, strict=True)
+        ]
         non_empty = [frame for frame in frames if len(frame)]
-        (pd.concat(non_empty, ignore_index=True) if non_empty else frames[0]).to_parquet(out / f"{table}.parquet", index=False)
+        (pd.concat(non_empty, ignore_index=True) if non_empty else frames[0]).to_parquet(
+            out / f"{table}.parquet", index=False
+        )
     write_comparison(write_rows(summary.runs, summary.scenario, out), out)
-    write_json(out / "summary.json", plain(summary))  # written last: where it exists, everything does
+    # written last: where it exists, everything does
+    write_json(out / "summary.json", plain(summary))
     return summary
 
 
@@ -150,30 +206,52 @@ def renamed_rows(table: pd.DataFrame, whole: Whole, names: dict[str, str]) -> pd
     return rows
 
 
-def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str]) -> Summary:
+def merged_summary(
+    wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str]
+) -> Summary:
     runs = []
     for whole, own_names in zip(wholes, names, strict=True):
         new_names = {run.run: own_names[run.transport] for run in whole.runs}
-        runs += [replace(run, transport=name, run=new_key(run, name)) for run in whole.runs if (name := new_names[run.run])]
-    orders = [list(dict.fromkeys(str(getattr(run, key)) for run in runs)) for key in ("settings", "placement", "transport")]
+        runs += [
+            replace(run, transport=name, run=new_key(run, name))
+            for run in whole.runs
+            if (name := new_names[run.run])
+        ]
+    orders = [
+        list(dict.fromkeys(str(getattr(run, key)) for run in runs))
+        for key in ("settings", "placement", "transport")
+    ]
 
     def sort_key(run: Run) -> tuple[int, ...]:
-        positions = [order.index(str(getattr(run, key))) for order, key in zip(orders, ("settings", "placement", "transport"), strict=True)]
+        positions = [
+            order.index(str(getattr(run, key)))
+            for order, key in zip(orders, ("settings", "placement", "transport"), strict=True)
+        ]
         return positions[0], positions[1], run.seed, positions[2]
 
     verdicts = [whole.summary.verdict for whole in wholes]
     return replace(
         wholes[0].summary,
         verdict=next((verdict for verdict in VERDICTS if verdict in verdicts), "failed"),
-        checks=[replace(c, name=f"{tag}: {c.name}") for whole, tag in zip(wholes, tags, strict=True) for c in whole.summary.checks],
-        fabrics={name: fabric for whole in wholes for name, fabric in whole.summary.fabrics.items()},
+        checks=[
+            replace(c, name=f"{tag}: {c.name}")
+            for whole, tag in zip(wholes, tags, strict=True)
+            for c in whole.summary.checks
+        ],
+        fabrics={
+            name: fabric for whole in wholes for name, fabric in whole.summary.fabrics.items()
+        },
         runs=sorted(runs, key=sort_key),
         stopped_by=None,
     )
 
 
 def merged_manifest(
-    wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str], summary: Summary, command_line: Sequence[str]
+    wholes: Sequence[Whole],
+    names: Sequence[dict[str, str]],
+    tags: Sequence[str],
+    summary: Summary,
+    command_line: Sequence[str],
 ) -> dict[str, Any]:
     first = wholes[0].manifest
     transports: dict[str, dict[str, Any]] = {}
@@ -182,14 +260,19 @@ def merged_manifest(
         for transport in whole.scenario["transports"]:
             name = own_names.get(transport["name"], transport["name"])
             transports.setdefault(name, {**transport, "name": name})
-        fidelity |= {new_key(run, own_names[run.transport]): whole.manifest["fidelity"][run.run] for run in whole.runs}
+        fidelity |= {
+            new_key(run, own_names[run.transport]): whole.manifest["fidelity"][run.run]
+            for run in whole.runs
+        }
     seeds = sorted({run.seed for run in summary.runs})
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
         **first,
         "scenario": {**first["scenario"], "transports": list(transports.values()), "seeds": seeds},
         "seeds": seeds,
-        "fabrics": {name: fabric for whole in wholes for name, fabric in whole.manifest["fabrics"].items()},
+        "fabrics": {
+            name: fabric for whole in wholes for name, fabric in whole.manifest["fabrics"].items()
+        },
         "fidelity": fidelity,
         "verdict": summary.verdict,
         "command_line": list(command_line),
@@ -199,28 +282,52 @@ def merged_manifest(
         "sessions": [],
         "compared": [
             {
-                "label": tag, "directory": str(whole.directory.resolve()), "transports": own_names,
-                **{key: whole.manifest.get(key) for key in (*MACHINE, "started", "ended", "command_line", "git", "machine")},
+                "label": tag,
+                "directory": str(whole.directory.resolve()),
+                "transports": own_names,
+                **{
+                    key: whole.manifest.get(key)
+                    for key in (*MACHINE, "started", "ended", "command_line", "git", "machine")
+                },
             }
             for whole, own_names, tag in zip(wholes, names, tags, strict=True)
         ],
         "notes": notes(wholes, tags),
-    }  # fmt: skip
+    }
 
 
 def notes(wholes: Sequence[Whole], tags: Sequence[str]) -> list[str]:
     lines = [
-        "These runs were made apart, at different times: a drift of the machine between them shows as a difference between transports."
+        (
+            "These runs were made apart, at different times: a drift of the machine between them "
+            "shows as a difference between transports."
+        )
     ]
     for key in (*MACHINE, "machine"):
-        values = {tag: str(whole.manifest.get(key)) for whole, tag in zip(wholes, tags, strict=True)}
+        values = {
+            tag: str(whole.manifest.get(key)) for whole, tag in zip(wholes, tags, strict=True)
+        }
         if len(set(values.values())) > 1:
-            lines.append(f"They differ in {key}: {'; '.join(f'{tag}: {value}' for tag, value in values.items())}.")
-    commits = {tag: (whole.manifest.get("git") or {}).get("commit") for whole, tag in zip(wholes, tags, strict=True)}
+            lines.append(
+                f"They differ in {key}: "
+                f"{'; '.join(f'{tag}: {value}' for tag, value in values.items())}."
+            )
+    commits = {
+        tag: (whole.manifest.get("git") or {}).get("commit")
+        for whole, tag in zip(wholes, tags, strict=True)
+    }
     if len(set(commits.values())) > 1:
-        lines.append(f"They differ in the version of mrcbed: {'; '.join(f'{tag}: {str(c)[:12]}' for tag, c in commits.items())}.")
-    if any(fault["on"] == USED_BY_QP for fault in wholes[0].scenario["faults"]) and _targets_differ(wholes):
-        lines.append(f"Faults on {USED_BY_QP} hit other cables in one directory than in another, for the same placement and seed.")
+        lines.append(
+            "They differ in the version of mrcbed: "
+            f"{'; '.join(f'{tag}: {str(c)[:12]}' for tag, c in commits.items())}."
+        )
+    if any(fault["on"] == USED_BY_QP for fault in wholes[0].scenario["faults"]) and _targets_differ(
+        wholes
+    ):
+        lines.append(
+            f"Faults on {USED_BY_QP} hit other cables in one directory than in another, for the "
+            "same placement and seed."
+        )
     return [*lines, *dict.fromkeys(note for whole in wholes for note in whole.manifest["notes"])]
 
 
@@ -229,6 +336,8 @@ def _targets_differ(wholes: Sequence[Whole]) -> bool:
     for whole in wholes:
         for run in whole.runs:
             for failover in run.failovers:
-                run_and_fault = tuple(str(getattr(run, key)) for key in ("fabric", "placement", "seed", "settings")) + (failover.fault,)
+                run_and_fault = tuple(
+                    str(getattr(run, key)) for key in ("fabric", "placement", "seed", "settings")
+                ) + (failover.fault,)
                 cables_of.setdefault(run_and_fault, set()).add(failover.on)
     return any(len(cables) > 1 for cables in cables_of.values())

@@ -35,18 +35,32 @@ from topologies.files import FileError, read_json
 REFERENCE = ROOT / "results" / "reference"
 FINGERPRINTS, STAMP = "fingerprints.json", "stamp.json"
 AGAIN = "mrcbed tools figures --pages"
-SMALL = Path(__file__).parent / "fingerprint"  # scenarios whose logs are the simulated world's fingerprint
+# scenarios whose logs are the simulated world's fingerprint
+SMALL = Path(__file__).parent / "fingerprint"
 BELOW = (
     *("agents", "topologies"),
-    *(f"testbed/{name}" for name in ("controller", "dataplane", "emulated", "faults", "machine", "reconvergence.py", "world.py")),
+    *(
+        f"testbed/{name}"
+        for name in (
+            "controller",
+            "dataplane",
+            "emulated",
+            "faults",
+            "machine",
+            "reconvergence.py",
+            "world.py",
+        )
+    ),
 )  # what emulated figures depend on
-ASIDE = ("description", "expects", "file", "seeds", "text", "timeout_s")  # of a scenario: they change no figure, but for the seeds
+# of a scenario: they change no figure, but for the seeds
+ASIDE = ("description", "expects", "file", "seeds", "text", "timeout_s")
 DIGITS = 16
 OLDER = "*made on an older state*"
 
 
 def simulated(logs: Path | None = None) -> str:
-    """Hash the logs of :data:`SMALL`, which are the same bytes on every machine; ``logs`` keeps them."""
+    """Hash the logs of :data:`SMALL`, which are the same bytes on every machine; ``logs`` keeps
+    them."""
     from scenarios.run.simulate import simulate
 
     if logs is None:
@@ -64,18 +78,25 @@ def simulated(logs: Path | None = None) -> str:
 def emulated(root: Path = ROOT) -> str:
     """Hash the source below the emulated world, without comments and docstrings."""
     digest = hashlib.sha256()
-    for path in sorted(path for below in BELOW for path in ((root / below).rglob("*") if (root / below).is_dir() else [root / below])):
+    for path in sorted(
+        path
+        for below in BELOW
+        for path in ((root / below).rglob("*") if (root / below).is_dir() else [root / below])
+    ):
         if path.suffix in (".py", ".c", ".h"):
             text = path.read_text(encoding="utf-8")
             said = " ".join(
-                _syntax(ast.parse(text)) if path.suffix == ".py" else re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S).split()
+                _syntax(ast.parse(text))
+                if path.suffix == ".py"
+                else re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S).split()
             )
             digest.update(f"{path.relative_to(root)}\0{said}\0".encode())
     return digest.hexdigest()[:DIGITS]
 
 
 def _syntax(node: object) -> Iterator[str]:
-    """Walk a syntax tree without strings that stand alone, and without empty fields, which later Pythons add."""
+    """Walk a syntax tree without strings that stand alone, and without empty fields, which later
+    Pythons add."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name, value in ast.iter_fields(node):
@@ -86,7 +107,11 @@ def _syntax(node: object) -> Iterator[str]:
     elif isinstance(node, list):
         yield "["
         for child in node:
-            if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str)):
+            if not (
+                isinstance(child, ast.Expr)
+                and isinstance(child.value, ast.Constant)
+                and isinstance(child.value.value, str)
+            ):
                 yield from _syntax(child)
         yield "]"
     else:
@@ -98,10 +123,19 @@ COMPUTED = {SIMULATED: simulated, EMULATED: emulated}
 
 @cache
 def fingerprint(world: str) -> str:
-    """Compute it in a process of its own: what forks later must not have loaded anything with threads."""
-    done = subprocess.run([sys.executable, "-m", "scenarios.sets.provenance", world], capture_output=True, text=True, check=False)
+    """Compute it in a process of its own: what forks later must not have loaded anything with
+    threads."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scenarios.sets.provenance", world],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        raise UserError(f"the {world} world's fingerprint cannot be computed: {done.stderr.strip().splitlines()[-1]}")
+        raise UserError(
+            f"the {world} world's fingerprint cannot be computed: "
+            f"{done.stderr.strip().splitlines()[-1]}"
+        )
     return done.stdout.strip()
 
 
@@ -133,11 +167,17 @@ def _stated(value: Any) -> Any:
         defaults = {f.name: f.default for f in dataclasses.fields(value)}
     else:
         return value if isinstance(value, (str, int, float, NoneType)) else repr(value)
-    named = {name: (getattr(value, name), default) for name, default in defaults.items() if name not in ASIDE}
-    return {name: _stated(own) for name, (own, default) in named.items() if own != default and own != {}}
+    named = {
+        name: (getattr(value, name), default)
+        for name, default in defaults.items()
+        if name not in ASIDE
+    }
+    return {
+        name: _stated(own) for name, (own, default) in named.items() if own != default and own != {}
+    }
 
 
-# --- stamps --------------------------------------------------------------------------------------------------------
+# --- stamps ---------------------------------------------------------------------------------------
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -159,10 +199,14 @@ class Stamp(msgspec.Struct, frozen=True):
     parts: dict[str, OfPart] = {}
 
     def words(self, older: bool = False) -> str:
-        worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
+        worlds = (
+            " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
+        )
         commit = f"commit {self.commit}" if self.commit else ""
         seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
-        return ", ".join(filter(None, (worlds.capitalize(), commit, self.date, seeds, OLDER if older else "")))
+        return ", ".join(
+            filter(None, (worlds.capitalize(), commit, self.date, seeds, OLDER if older else ""))
+        )
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -175,7 +219,9 @@ def _seeds(seeds: Sequence[int]) -> str:
 def here() -> tuple[str, str]:
     """Return the commit, with "+" if source differs from it, and the date (UTC)."""
     found = git(*ROOMS)
-    return f"{found['commit'][:8]}{'+' * found['dirty']}" if found else "", time.strftime("%Y-%m-%d", time.gmtime())
+    return f"{found['commit'][:8]}{'+' * found['dirty']}" if found else "", time.strftime(
+        "%Y-%m-%d", time.gmtime()
+    )
 
 
 def world_of(part: PartLike, scenario: Scenario) -> str:
@@ -187,7 +233,10 @@ def begin(part: PartLike, scenario: Scenario, directory: Path) -> None:
     world = world_of(part, scenario)
     now = fingerprint(world)
     mixed = (directory / "manifest.json").is_file() and begun(directory, world).fingerprint != now
-    write_json(directory / STAMP, msgspec.to_builtins(Begun(world, "" if mixed else now, asked(scenario), *here())))
+    write_json(
+        directory / STAMP,
+        msgspec.to_builtins(Begun(world, "" if mixed else now, asked(scenario), *here())),
+    )
 
 
 def begun(directory: Path, world: str) -> Begun:
@@ -202,11 +251,21 @@ def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> Stamp:
     for part in item.parts:
         if part.name in runs:
             of = runs[part.name]
-            it = begun(item.directory(part, out), SIMULATED if part.world == SIMULATED else EMULATED)
-            parts[part.name] = OfPart(**msgspec.structs.asdict(it), seeds=tuple(sorted({run.seed for run in of})), runs=len(of))
+            it = begun(
+                item.directory(part, out), SIMULATED if part.world == SIMULATED else EMULATED
+            )
+            parts[part.name] = OfPart(
+                **msgspec.structs.asdict(it),
+                seeds=tuple(sorted({run.seed for run in of})),
+                runs=len(of),
+            )
     commit, date = here()
     commits = dict.fromkeys(part.commit for part in parts.values()) or {commit: None}
-    return Stamp(", ".join(filter(None, commits)), max((part.date for part in parts.values()), default=date), parts)
+    return Stamp(
+        ", ".join(filter(None, commits)),
+        max((part.date for part in parts.values()), default=date),
+        parts,
+    )
 
 
 def write() -> None:

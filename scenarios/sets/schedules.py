@@ -1,11 +1,14 @@
-"""Random fault schedules in virtual time: all-reduces on a simulated fabric while a random plan of faults is carried out.
+"""Random fault schedules in virtual time: all-reduces on a simulated fabric while a random plan of
+faults is carried out.
 
-A schedule is one number. From it follow the plan (testbed/faults/plan.py), the ring, its sizes and the transport's settings, so it is
-enough to repeat a failure: ``mrcbed tools bench schedules --first N --count 1``. Every schedule must meet these conditions:
+A schedule is one number. From it follow the plan (testbed/faults/plan.py), the ring, its sizes and
+the transport's settings, so it is enough to repeat a failure: ``mrcbed tools bench schedules
+--first N --count 1``. Every schedule must meet these conditions:
 
 1. every sum of every all-reduce is exact, and no queue pair fails;
 2. a step ends within a stated time after the last begin or end of a fault;
-3. after the last fault every path and plane is used again within a stated time, and then the healthy fabric loses nothing more;
+3. after the last fault every path and plane is used again within a stated time, and then the
+   healthy fabric loses nothing more;
 4. the books of hosts, cables and switches balance, and every corrupted frame was refused.
 """
 
@@ -59,7 +62,8 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """``broken`` is empty if there was no error; ``cpu_s``: CPU time; ``network_us``: the network's."""
+    """``broken`` is empty if there was no error; ``cpu_s``: CPU time; ``network_us``: the
+    network's."""
 
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
@@ -72,7 +76,8 @@ class Outcome:
 
 
 def setting(seed: int) -> Setting:
-    """Draw a small setting: a storm has to be cheap, and a ring of 16 sends at least 480 messages a step."""
+    """Draw a small setting: a storm has to be cheap, and a ring of 16 sends at least 480 messages a
+    step."""
     rng = random.Random(f"setting {seed}")
     slices = rng.choice([1, 1, 2])
     return Setting(
@@ -88,8 +93,11 @@ def setting(seed: int) -> Setting:
 class Storm:
     def __init__(self, cluster: SimulatedCluster, faults: list[Planned]) -> None:
         self.cluster = cluster
-        self.begin_ps = self.changed_ps = cluster.clock.now()  # ``changed_ps``: when something last began or ended
-        actions = [(fault.at, 1, fault) for fault in faults] + [(fault.until, 0, fault) for fault in faults]
+        # ``changed_ps``: when something last began or ended
+        self.begin_ps = self.changed_ps = cluster.clock.now()
+        actions = [(fault.at, 1, fault) for fault in faults] + [
+            (fault.until, 0, fault) for fault in faults
+        ]
         self.pending = sorted(actions, key=lambda action: action[:2])
         self.active: dict[int, int] = {}  # id of a planned fault -> number of the injected one
 
@@ -118,7 +126,14 @@ class Storm:
 class Schedule:
     """:meth:`run` raises :class:`BrokenError`."""
 
-    def __init__(self, seed: int, fabric: Fabric, cluster: SimulatedCluster, setting: Setting, outcome: Outcome) -> None:
+    def __init__(
+        self,
+        seed: int,
+        fabric: Fabric,
+        cluster: SimulatedCluster,
+        setting: Setting,
+        outcome: Outcome,
+    ) -> None:
         self.cluster, self.setting, self.outcome = cluster, setting, outcome
         self.clock = cluster.clock
         self.seed = seed
@@ -140,7 +155,10 @@ class Schedule:
         lost = self.lost()
         self.go(1, storm)
         if self.lost() != lost:
-            raise BrokenError(f"{self.lost() - lost} packets were given up on a fabric on which nothing was broken any more")
+            raise BrokenError(
+                f"{self.lost() - lost} packets were given up on a fabric on which nothing was "
+                "broken any more"
+            )
         self.settle(before)
 
     def go(self, steps: int, storm: Storm) -> None:
@@ -151,11 +169,19 @@ class Schedule:
             delay = storm.apply_due()
             waited = self.clock.now() - max(begin, storm.changed_ps, self.latest)
             if waited > limit:
-                raise BrokenError(f"no step ended for {duration(waited / NS)}, and no fault began or ended")
+                raise BrokenError(
+                    f"no step ended for {duration(waited / NS)}, and no fault began or ended"
+                )
             return delay
 
         for agent in self.agents:
-            agent.call("start", collective=RING, message_bytes=self.setting.message_bytes, steps=steps, seed=self.seed)
+            agent.call(
+                "start",
+                collective=RING,
+                message_bytes=self.setting.message_bytes,
+                steps=steps,
+                seed=self.seed,
+            )
         ended = wait_for_all(self.agents, self._handle_note, check, S, self.clock)
         if not ended or self.errors:
             raise BrokenError(self.errors[0] if self.errors else "the ring did not come to its end")
@@ -165,19 +191,29 @@ class Schedule:
         if note["event"] == "step":
             self.latest = max(self.latest, note["end_ps"])
             if not note["ok"]:
-                self.errors.append(f"rank {rank} (h{self.hosts[rank]}) had a wrong sum in step {note['step']}")
+                self.errors.append(
+                    f"rank {rank} (h{self.hosts[rank]}) had a wrong sum in step {note['step']}"
+                )
         elif note["event"] == "failed":
             self.errors.append(f"rank {rank} (h{self.hosts[rank]}) failed: {note.get('reason')}")
         elif note["event"] == "done" and note["wrong"]:
-            self.errors.append(f"rank {rank} (h{self.hosts[rank]}) had {note['wrong']} wrong elements")
+            self.errors.append(
+                f"rank {rank} (h{self.hosts[rank]}) had {note['wrong']} wrong elements"
+            )
 
     def recover(self) -> None:
-        """Wait until every path is in use. Raises if that takes longer than the longest hold-down and proof."""
+        """Wait until every path is in use. Raises if that takes longer than the longest hold-down
+        and proof."""
         begin, limit = self.clock.now(), back_after(self.config)
-        while idle := [row for agent in self.agents for row in agent.call("paths") if not self._used(row)]:
+        while idle := [
+            row for agent in self.agents for row in agent.call("paths") if not self._used(row)
+        ]:
             elapsed = self.clock.now() - begin
             if elapsed > limit:
-                raise BrokenError(f"{len(idle)} paths not in use {duration(elapsed / NS)} after the last fault, the first {idle[0]}")
+                raise BrokenError(
+                    f"{len(idle)} paths not in use {duration(elapsed / NS)} after the last "
+                    f"fault, the first {idle[0]}"
+                )
             self.clock.sleep(4 * self.config.base_rtt)
         if not all(self.cluster.link_states().values()):
             raise BrokenError("faults left a cable down")
@@ -186,27 +222,49 @@ class Schedule:
         return used(row if "active_evs" not in self.setting.options else {**row, "active": True})
 
     def lost(self) -> int:
-        return sum(n for agent in self.agents for name, n in agent.call("counters").items() if name.startswith("lost_by_"))
+        return sum(
+            n
+            for agent in self.agents
+            for name, n in agent.call("counters").items()
+            if name.startswith("lost_by_")
+        )
 
     def settle(self, before: list[dict[str, Any]]) -> None:
         if not self.cluster.quiesce(MS):
             raise BrokenError("the fabric did not come to rest within 1 ms")
-        agent_counters = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
-        self.outcome.retransmitted = sum(counters["retransmitted"] for counters in agent_counters.values())
-        counted = Counted(agent_counters=agent_counters, counters_before=before, counters_after=self.cluster.counters(), outcome="done")
+        agent_counters = {
+            str(host): agent.call("counters")
+            for host, agent in zip(self.hosts, self.agents, strict=True)
+        }
+        self.outcome.retransmitted = sum(
+            counters["retransmitted"] for counters in agent_counters.values()
+        )
+        counted = Counted(
+            agent_counters=agent_counters,
+            counters_before=before,
+            counters_after=self.cluster.counters(),
+            outcome="done",
+        )
         discrepancies = imbalance(counted, self.config.base_rtt / NS)
         if discrepancies:
             raise BrokenError("; ".join(discrepancies))
 
 
 def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
-    """Return errors in the books of agents, switches and cables. ``counted``: with outcome ``done``."""
+    """Return errors in the books of agents, switches and cables. ``counted``: with outcome
+    ``done``."""
     packets = books(counted)
     evidence = Evidence(
-        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted, port_rows(counted)),
+        window=(0, 0),
+        loops=[],
+        base_rtt_ns=base_rtt_ns,
+        cables=cable_gaps(counted, port_rows(counted)),
         gone=packets.lost + (packets.trimmed or 0),
-        causes=packets.causes, unexplained=packets.unexplained, rejected=packets.rejected, corrupted=packets.corrupted,
-    )  # fmt: skip
+        causes=packets.causes,
+        unexplained=packets.unexplained,
+        rejected=packets.rejected,
+        corrupted=packets.corrupted,
+    )
     return judge(evidence).reasons
 
 
@@ -236,13 +294,22 @@ def run_schedule(seed: int, fabric: str = FABRIC, keep: Path | None = None) -> O
         start = cluster.clock.now()
         try:
             with limited(LIMIT_S), cluster:
-                cluster.start_agents("mrc", drawn.options, Path(scratch) if keep is None else keep / f"{seed}", seed, drawn.policy)
+                cluster.start_agents(
+                    "mrc",
+                    drawn.options,
+                    Path(scratch) if keep is None else keep / f"{seed}",
+                    seed,
+                    drawn.policy,
+                )
                 Schedule(seed, topology, cluster, drawn, outcome).run()
         except BrokenError as error:
             outcome.broken = str(error)
-        except Exception as error:  # a bug of this program is a result, too, and the other schedules must go on
+        except Exception as error:
+            # a bug of this program is a result, too, and the other schedules must go on
             where = traceback.extract_tb(error.__traceback__)[-1]
-            outcome.broken = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            outcome.broken = (
+                f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            )
         outcome.hops = cluster.network.hops
         outcome.network_us = (cluster.clock.now() - start) / US
     outcome.cpu_s = time.process_time() - cpu_start

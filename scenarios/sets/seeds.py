@@ -25,7 +25,15 @@ MANY, FEW = 100, 10
 MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
 """A failure, two failures, an incast and a silent switch are the likeliest to fail."""
 LARGE = ("pod512-tree",)  # A seed takes minutes: one by default.
-SLOW = ("demo-tail", *LARGE, "permutation-failure", "permutation-baselines", "one-of-many", "placement", "pod64-ring")
+SLOW = (
+    "demo-tail",
+    *LARGE,
+    "permutation-failure",
+    "permutation-baselines",
+    "one-of-many",
+    "placement",
+    "pod64-ring",
+)
 """The longest come first: 170 to 20 s of a core per seed, any other at most 15."""
 NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfinished"
 
@@ -59,8 +67,14 @@ class Seeds:
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
         scenario = load_scenario(self.name)
         checked_names = {name for expect in scenario.expects for name in names_in(expect.check)}
-        transports = [t.name for t in scenario.transports if t.kind == "mrc" and t.name.replace("-", "_") in checked_names]
-        return load_scenario(self.name, transports=transports, seeds=seeds or range(1, self.count + 1))
+        transports = [
+            t.name
+            for t in scenario.transports
+            if t.kind == "mrc" and t.name.replace("-", "_") in checked_names
+        ]
+        return load_scenario(
+            self.name, transports=transports, seeds=seeds or range(1, self.count + 1)
+        )
 
     def obstacle(self) -> str:
         try:
@@ -71,12 +85,16 @@ class Seeds:
 
 
 def chosen(names: Sequence[str]) -> list[Seeds]:
-    """Without names, return all that are shipped, the longest last. Raises :class:`ScenarioError`."""
+    """Without names, return all that are shipped, the longest last. Raises
+    :class:`ScenarioError`."""
     for name in names:
         if name not in named_scenarios():
             raise ScenarioError(f"no scenario {name!r}: there are {', '.join(named_scenarios())}")
     longest_last = {name: place for place, name in enumerate(reversed(SLOW), 1)}
-    return sorted((Seeds(name) for name in names or named_scenarios()), key=lambda item: longest_last.get(item.name, 0))
+    return sorted(
+        (Seeds(name) for name in names or named_scenarios()),
+        key=lambda item: longest_last.get(item.name, 0),
+    )
 
 
 def conclude(item: Seeds, out: Path) -> None:
@@ -86,7 +104,11 @@ def conclude(item: Seeds, out: Path) -> None:
 
 
 def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
-    result: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle()}
+    result: dict[str, Any] = {
+        "scenario": item.name,
+        "verdict": NOT_SIMULATED,
+        "reason": item.obstacle(),
+    }
     result |= {"runs": 0, "checks": 0, "held": 0, "failed": []}
     if result["reason"]:
         return result
@@ -96,10 +118,14 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
         return result | {"verdict": UNFINISHED, "reason": "no summary"}
     runs = summary.runs
     failed_runs = [
-        f"{run.run}: {run.outcome}: {run.reason or '; '.join([*run.broken, *run.distrust])}" for run in runs if run.verdict != "ok"
+        f"{run.run}: {run.outcome}: {run.reason or '; '.join([*run.broken, *run.distrust])}"
+        for run in runs
+        if run.verdict != "ok"
     ]
     failed_checks = [
-        f"{check.name}: expected {check.expected}, seen {check.seen}" for check in summary.checks if check.ok is False and not check.unusual
+        f"{check.name}: expected {check.expected}, seen {check.seen}"
+        for check in summary.checks
+        if check.ok is False and not check.unusual
     ]
     passed = sum(bool(check.ok) for check in summary.checks)
     checks = sum(check.ok is not None for check in summary.checks)
@@ -107,4 +133,11 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
     if summary.verdict == INTERRUPTED or summary.stopped_by is not None:
         reason = summary.stopped_by or "stopped by the user"
         return result | counts | {"verdict": UNFINISHED, "reason": reason, "failed": failed_checks}
-    return result | counts | {"verdict": FAILED if failed_runs or failed_checks else OK, "failed": failed_runs + failed_checks}
+    return (
+        result
+        | counts
+        | {
+            "verdict": FAILED if failed_runs or failed_checks else OK,
+            "failed": failed_runs + failed_checks,
+        }
+    )

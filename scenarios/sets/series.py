@@ -1,6 +1,8 @@
-"""Runs a set of scenarios into one directory. It keeps what is finished, reports what fails, and goes on.
+"""Runs a set of scenarios into one directory. It keeps what is finished, reports what fails, and
+goes on.
 
-Nothing here needs root: the caller passes functions that run a scenario and that conclude an item from its files.
+Nothing here needs root: the caller passes functions that run a scenario and that conclude an item
+from its files.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class _FormFile(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Kind:
-    """How a command's directories are recognised. ``file`` holds the form; the other fields are words for messages."""
+    """How a command's directories are recognised. ``file`` holds the form; the other fields are
+    words for messages."""
 
     file: str
     item: str
@@ -83,18 +86,28 @@ class Kind:
         if form_file.is_file():
             former = self.read_form(out)
             if former != form:
-                raise ScenarioError(f"--out {out} holds {former.words()}, not {form.words()}: give a new directory")
+                raise ScenarioError(
+                    f"--out {out} holds {former.words()}, not {form.words()}: give a new directory"
+                )
             if not resume:
-                raise ScenarioError(f"--out {out} holds {self.items} already: add --resume to go on there, or give a new directory")
+                raise ScenarioError(
+                    f"--out {out} holds {self.items} already: add --resume to go on there, or "
+                    "give a new directory"
+                )
             written(out, whole=True)
             return
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ScenarioError(f"--out {out}: it exists and is not empty, and holds no {self.items} of {self.of}: give a new directory")
+            raise ScenarioError(
+                f"--out {out}: it exists and is not empty, and holds no {self.items} of "
+                f"{self.of}: give a new directory"
+            )
         try:
             written(out, whole=True).mkdir(parents=True, exist_ok=True)
             write_json(form_file, form.to_dict())
         except OSError as error:
-            raise ScenarioError(f"cannot make the results directory {out}: {error.strerror}") from None
+            raise ScenarioError(
+                f"cannot make the results directory {out}: {error.strerror}"
+            ) from None
 
     def read_form(self, out: Path) -> Form:
         """Raises :class:`ScenarioError` if this command did not write the directory."""
@@ -102,11 +115,19 @@ class Kind:
         try:
             data = read_json(path, _FormFile)
         except FileNotFoundError:
-            raise ScenarioError(f"{out} holds no {self.items} (no {self.file}): give a directory that {self.command} wrote") from None
+            raise ScenarioError(
+                f"{out} holds no {self.items} (no {self.file}): give a directory that "
+                f"{self.command} wrote"
+            ) from None
         except (OSError, FileError) as error:
-            raise ScenarioError(f"{path} cannot be read ({error}): run the {self.items} again") from None
+            raise ScenarioError(
+                f"{path} cannot be read ({error}): run the {self.items} again"
+            ) from None
         if data.format != FORMAT:
-            raise ScenarioError(f"{path} is of format {data.format}, this version writes {FORMAT}: run the {self.items} again")
+            raise ScenarioError(
+                f"{path} is of format {data.format}, this version writes {FORMAT}: run the "
+                f"{self.items} again"
+            )
         return Form(data.quick, tuple(data.seeds))
 
 
@@ -134,7 +155,10 @@ def run_part(item: Item, part: PartLike, out: Path, form: Form, run: RunOne) -> 
     if status == INTERRUPTED:
         return status, "stopped by the user"
     if not finished(directory, scenario):
-        return status or 1, f"{part.name}: its runs did not all end (exit status {status}); --resume tries again"
+        return (
+            status or 1,
+            f"{part.name}: its runs did not all end (exit status {status}); --resume tries again",
+        )
     return 0, ""
 
 
@@ -181,4 +205,6 @@ def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any
 
 def doubts_of(runs: Sequence[Run]) -> list[str]:
     doubts = [f"{run.run}: {reason}" for run in runs for reason in run.distrust]
-    return doubts + [f"{run.run}: {run.outcome}: {run.reason}" for run in runs if run.outcome != "done"]
+    return doubts + [
+        f"{run.run}: {run.outcome}: {run.reason}" for run in runs if run.outcome != "done"
+    ]

@@ -1,4 +1,5 @@
-"""Measures what the simulated world costs, and uet-htsim's ``htsim_uec`` beside it: CPU time and memory of the same traffic, in turns."""
+"""Measures what the simulated world costs, and uet-htsim's ``htsim_uec`` beside it: CPU time and
+memory of the same traffic, in turns."""
 
 from __future__ import annotations
 
@@ -34,12 +35,20 @@ LIMIT_S = 1200.0  # of one run [ours]
 PERMUTATIONS = {f"permutation-{1 << power}": 1 << power for power in (4, 6, 7, 8, 9, 10, 11, 12)}
 ROWS = {**PERMUTATIONS, "incast": 16, "ring": 16}  # name -> hosts
 USUAL = tuple(name for name, hosts in ROWS.items() if hosts <= 512)
-PLACES = ("", "htsim_uec", "datacenter/htsim_uec", "build/datacenter/htsim_uec", "sim/build/datacenter/htsim_uec")
-TIMED = (
-    "import resource, subprocess, sys; status = subprocess.call(sys.argv[1:]); used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-    "print(status, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, file=sys.stderr)"
+PLACES = (
+    "",
+    "htsim_uec",
+    "datacenter/htsim_uec",
+    "build/datacenter/htsim_uec",
+    "sim/build/datacenter/htsim_uec",
 )
-"""A small process starts what is measured: the kernel counts memory of whoever starts a program as the program's."""
+TIMED = (
+    "import resource, subprocess, sys; status = subprocess.call(sys.argv[1:]); used = "
+    "resource.getrusage(resource.RUSAGE_CHILDREN); print(status, used.ru_utime + "
+    "used.ru_stime, used.ru_maxrss * 1024, file=sys.stderr)"
+)
+"""A small process starts what is measured: the kernel counts memory of whoever starts a program as
+the program's."""
 
 
 class Cost(msgspec.Struct):
@@ -74,11 +83,25 @@ class Bench(msgspec.Struct):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return (heads, rows) of medians and their ratios."""
-        seconds = [("htsim", "htsim", "cpu_s"), ("mrcbed", "ours", "cpu_s"), ("simulation", "ours", "simulation_cpu_s")]
+        seconds = [
+            ("htsim", "htsim", "cpu_s"),
+            ("mrcbed", "ours", "cpu_s"),
+            ("simulation", "ours", "simulation_cpu_s"),
+        ]
         seconds = seconds[0 if self.htsim else 1 :]
-        memory = [(head, program, "memory_bytes") for head, program, figure in seconds if figure == "cpu_s"]
-        heads = ["traffic", *(f"{head} s" for head, *_ in seconds), *(f"{head} MB" for head, *_ in memory)]
-        heads += ["mrcbed / htsim s", "simulation / htsim s", "mrcbed / htsim MB"] if self.htsim else []
+        memory = [
+            (head, program, "memory_bytes")
+            for head, program, figure in seconds
+            if figure == "cpu_s"
+        ]
+        heads = [
+            "traffic",
+            *(f"{head} s" for head, *_ in seconds),
+            *(f"{head} MB" for head, *_ in memory),
+        ]
+        heads += (
+            ["mrcbed / htsim s", "simulation / htsim s", "mrcbed / htsim MB"] if self.htsim else []
+        )
         rows = []
         for row in self.rows:
             if row.missing:
@@ -86,13 +109,25 @@ class Bench(msgspec.Struct):
                 continue
             cpu = [row.median(*of) for _, *of in seconds]
             megabytes = [row.median(*of) / 1e6 for _, *of in memory]
-            ratios = [cpu[1] / cpu[0], cpu[2] / cpu[0], megabytes[1] / megabytes[0]] if self.htsim else []
-            cells = [*(f"{s:.2f}" for s in cpu), *(f"{mb:,.0f}" for mb in megabytes), *(f"{ratio:.1f}" for ratio in ratios)]
+            ratios = (
+                [cpu[1] / cpu[0], cpu[2] / cpu[0], megabytes[1] / megabytes[0]]
+                if self.htsim
+                else []
+            )
+            cells = [
+                *(f"{s:.2f}" for s in cpu),
+                *(f"{mb:,.0f}" for mb in megabytes),
+                *(f"{ratio:.1f}" for ratio in ratios),
+            ]
             rows.append([row.name, *cells])
         return heads, rows
 
     def stamp(self) -> str:
-        how = f"Medians of {self.rounds}{f' beside uet-htsim {self.htsim}, in turns' if self.htsim else ''}, engine {self.engine}"
+        how = (
+            "Medians of "
+            f"{self.rounds}{f' beside uet-htsim {self.htsim}, in turns' if self.htsim else ''}, "
+            f"engine {self.engine}"
+        )
         return f"{how}; commit {self.commit}, {self.date}, {self.cpu}, {self.cores} cores."
 
     def markdown(self) -> str:
@@ -107,8 +142,8 @@ def program_in(place: Path) -> str:
         if path.is_file() and os.access(path, os.X_OK):
             return str(path.resolve())
     raise UserError(
-        f"--htsim {place}: no program htsim_uec is there: build uet-htsim (in its folder sim: cmake -S . -B build && cmake --build build), "
-        "then give its folder or the file"
+        f"--htsim {place}: no program htsim_uec is there: build uet-htsim (in its folder sim: "
+        "cmake -S . -B build && cmake --build build), then give its folder or the file"
     )
 
 
@@ -129,21 +164,32 @@ def chosen(words: str) -> tuple[str, ...]:
     return names
 
 
-def measure(names: Sequence[str], rounds: int, htsim: str | None, progress: Callable[[str, float], None]) -> Bench:
-    """Measure rows in turns; ``htsim``: its program. A row that a program does not end is missing."""
+def measure(
+    names: Sequence[str], rounds: int, htsim: str | None, progress: Callable[[str, float], None]
+) -> Bench:
+    """Measure rows in turns; ``htsim``: its program. A row that a program does not end is
+    missing."""
     clone = git() or {"commit": "unknown", "dirty": False}
     commit = clone["commit"][:12] + (" with changes" if clone["dirty"] else "")
     made = Bench(
-        time.strftime("%Y-%m-%d", time.gmtime()), commit, cpu_model() or "unknown CPU", os.cpu_count() or 1, engine(), rounds,
-        "" if htsim is None else commit_of(htsim), [],
-    )  # fmt: skip
+        time.strftime("%Y-%m-%d", time.gmtime()),
+        commit,
+        cpu_model() or "unknown CPU",
+        os.cpu_count() or 1,
+        engine(),
+        rounds,
+        "" if htsim is None else commit_of(htsim),
+        [],
+    )
     for number, name in enumerate(names):
         made.rows.append(row := Row(name, ROWS[name]))
         with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as place:
             fabric, plan = write_scenario(name, Path(place))
             try:
                 for n in range(rounds):
-                    progress(f"{name}, round {n + 1} of {rounds}", (number + n / rounds) / len(names))
+                    progress(
+                        f"{name}, round {n + 1} of {rounds}", (number + n / rounds) / len(names)
+                    )
                     row.ours.append(ours(Path(place)))
                     if htsim is not None:
                         row.htsim.append(htsims(htsim, fabric, plan, Path(place)))
@@ -153,22 +199,37 @@ def measure(names: Sequence[str], rounds: int, htsim: str | None, progress: Call
 
 
 def write_scenario(name: str, folder: Path) -> tuple[Fabric, list[Stage]]:
-    """Write a row's scenario and plane into ``folder``; return the plane, and the transfers in payload bytes."""
+    """Write a row's scenario and plane into ``folder``; return the plane, and the transfers in
+    payload bytes."""
     hosts, per_t0 = ROWS[name], max(8, 1 << ROWS[name].bit_length() // 2)
-    shape = {"planes": 1, "t0_per_plane": hosts // per_t0, "t1_per_plane": per_t0, "hosts_per_t0": per_t0}
-    (folder / "plane.toml").write_text("\n".join(["format = 3", *(f"{key} = {value}" for key, value in shape.items())]))
+    shape = {
+        "planes": 1,
+        "t0_per_plane": hosts // per_t0,
+        "t1_per_plane": per_t0,
+        "hosts_per_t0": per_t0,
+    }
+    (folder / "plane.toml").write_text(
+        "\n".join(["format = 3", *(f"{key} = {value}" for key, value in shape.items())])
+    )
     fabric = load_fabric(str(folder / "plane.toml"))
     senders = hosts if name in PERMUTATIONS else hosts - 1
     messages = -(-PACKETS * fabric.mtu // (senders * MESSAGE))
-    kind, size = f'"{name.split("-")[0]}"\nmessages = {messages}', PACKETS // senders // messages * fabric.mtu
+    kind, size = (
+        f'"{name.split("-")[0]}"\nmessages = {messages}',
+        PACKETS // senders // messages * fabric.mtu,
+    )
     if name == "incast":
         kind += f"\nsenders = {senders}"
     elif name == "ring":
-        kind, size = f'"ring-allreduce"\nsteps = {STEPS}\nwarmup_steps = 0', PACKETS // (2 * senders * STEPS) // hosts * hosts * fabric.mtu
+        kind, size = (
+            f'"ring-allreduce"\nsteps = {STEPS}\nwarmup_steps = 0',
+            PACKETS // (2 * senders * STEPS) // hosts * hosts * fabric.mtu,
+        )
     path = folder / "scenario.toml"
     path.write_text(
-        f'format = 3\nname = "{name}"\ndescription = "{name}"\nfabric = "plane.toml"\nseeds = [1]\ntimeout = "3600s"\n'
-        f'[workload]\nkind = {kind}\nmessage_bytes = {size}\n[[transport]]\nkind = "mrc"\n'
+        f'format = 3\nname = "{name}"\ndescription = "{name}"\nfabric = "plane.toml"\n'
+        f'seeds = [1]\ntimeout = "3600s"\n[workload]\nkind = {kind}\nmessage_bytes = {size}\n'
+        '[[transport]]\nkind = "mrc"\n'
     )
     numbers = list(range(hosts))
     if name == "ring":
@@ -181,7 +242,9 @@ def ours(folder: Path) -> Cost:
     with tempfile.TemporaryDirectory(dir=folder) as out:
         words = ["run", "scenario.toml", "--world", "simulated", "--jobs", "1", "--out", out]
         cost, _ = timed([sys.executable, "-P", "-m", "mrcbed", *words], folder)
-        cost.simulation_cpu_s = read_json(Path(out) / "manifest.json", Manifest).sessions[0].simulation_cpu_s or 0.0
+        cost.simulation_cpu_s = (
+            read_json(Path(out) / "manifest.json", Manifest).sessions[0].simulation_cpu_s or 0.0
+        )
     return cost
 
 
@@ -192,10 +255,19 @@ def htsims(program: str, fabric: Fabric, plan: Sequence[Stage], folder: Path) ->
 
 
 def timed(words: Sequence[str], folder: Path, limit_s: float = LIMIT_S) -> tuple[Cost, str]:
-    """Run a program in ``folder``; return what it took, and what it printed. It ends with us. Raises :class:`UserError` if it fails."""
-    with open(folder / "said", "w+", encoding="utf-8") as out, open(folder / "errors", "w+", encoding="utf-8") as errors:
+    """Run a program in ``folder``; return what it took, and what it printed. It ends with us.
+    Raises :class:`UserError` if it fails."""
+    with (
+        open(folder / "said", "w+", encoding="utf-8") as out,
+        open(folder / "errors", "w+", encoding="utf-8") as errors,
+    ):
         process = subprocess.Popen(
-            [sys.executable, "-ISc", TIMED, *words], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+            [sys.executable, "-ISc", TIMED, *words],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
         )
         try:
             process.wait(limit_s)
@@ -224,7 +296,12 @@ def write(made: Bench, folder: Path) -> list[Path]:
 
 LINES: tuple[tuple[str, str, str, Any], ...] = (
     ("mrcbed", "ours", "cpu_s", {"color": style.FLOWS[0], "marker": "o"}),
-    ("simulation alone", "ours", "simulation_cpu_s", {"color": style.FLOWS[0], "marker": "^", "linestyle": "--"}),
+    (
+        "simulation alone",
+        "ours",
+        "simulation_cpu_s",
+        {"color": style.FLOWS[0], "marker": "^", "linestyle": "--"},
+    ),
     ("uet-htsim", "htsim", "cpu_s", {"color": style.FLOWS[1], "marker": "s"}),
 )
 
@@ -235,11 +312,18 @@ def draw(made: Bench, folder: Path) -> list[Path]:
         return []
     lines = [line for line in LINES if made.htsim or line[1] == "ours"]
     hosts = [row.hosts for row in rows]
-    with style.figure(2, 3.6, head=f"What a permutation of {PACKETS:,} packets costs", x="hosts") as (fig, (cpu, memory)):
+    with style.figure(
+        2, 3.6, head=f"What a permutation of {PACKETS:,} packets costs", x="hosts"
+    ) as (fig, (cpu, memory)):
         for _, program, figure, look in lines:
             cpu.plot(hosts, [row.median(program, figure) for row in rows], markersize=4, **look)
             if figure == "cpu_s":
-                memory.plot(hosts, [row.median(program, "memory_bytes") / 1e6 for row in rows], markersize=4, **look)
+                memory.plot(
+                    hosts,
+                    [row.median(program, "memory_bytes") / 1e6 for row in rows],
+                    markersize=4,
+                    **look,
+                )
         for ax, unit in ((cpu, "CPU s"), (memory, "memory, MB")):
             ax.set(xscale="log", yscale="log", ylabel=unit)
             ax.set_xticks([], minor=True)
@@ -248,7 +332,11 @@ def draw(made: Bench, folder: Path) -> list[Path]:
             ax.grid(visible=True)
         memory.set_xticks(hosts, [f"{count:,}" for count in hosts])
         png, svg = style.save(
-            style.legend(fig, [style.line(label, **{"linestyle": "-", **look}) for label, *_, look in lines]), folder, NAME
+            style.legend(
+                fig, [style.line(label, **{"linestyle": "-", **look}) for label, *_, look in lines]
+            ),
+            folder,
+            NAME,
         )
     svg.unlink()
     return [png]

@@ -1,4 +1,5 @@
-"""Checks that results directories are complete. Each error is one line with the file and the fix."""
+"""Checks that results directories are complete. Each error is one line with the file and the
+fix."""
 
 from __future__ import annotations
 
@@ -16,7 +17,18 @@ from testbed.results.reading import ResultsError, read_plain
 from testbed.results.record import Record, read_record
 from testbed.results.summary import Run, Summary
 
-NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
+NEEDED = (
+    "scenario",
+    "fabrics",
+    "seeds",
+    "machine",
+    "versions",
+    "started",
+    "switch",
+    "engine",
+    "kernel",
+    "notes",
+)
 OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
 
 
@@ -49,18 +61,32 @@ class Whole:
         manifest = read_plain(self.directory / "manifest.json", Manifest)
         if (found := self.stored.manifest.format) != FORMAT:
             written = found or "none, as of earlier versions"
-            raise self.fail("manifest.json", f"has format {written}, this mrcbed compares format {FORMAT}: run it again")
+            raise self.fail(
+                "manifest.json",
+                f"has format {written}, this mrcbed compares format {FORMAT}: run it again",
+            )
         missing = next((key for key in NEEDED if key not in manifest), None)
         if missing is not None:
-            raise self.fail("manifest.json", f"has no {missing!r}: it is not complete, take it from a copy")
+            raise self.fail(
+                "manifest.json", f"has no {missing!r}: it is not complete, take it from a copy"
+            )
         missing_key = next((key for key in OF_A_SCENARIO if key not in manifest["scenario"]), None)
         if missing_key is not None:
-            raise self.fail("manifest.json", f"has a scenario without {missing_key!r}, as of an earlier version: run it again")
+            raise self.fail(
+                "manifest.json",
+                f"has a scenario without {missing_key!r}, as of an earlier version: run it again",
+            )
         return manifest
 
     def _summary(self) -> Summary:
-        if not (self.directory / "summary.json").is_file() and (self.directory / "manifest.json").is_file():
-            raise self.fail("summary.json", "is missing: if the run was killed, mrcbed run --resume --out goes on with it")
+        if (
+            not (self.directory / "summary.json").is_file()
+            and (self.directory / "manifest.json").is_file()
+        ):
+            raise self.fail(
+                "summary.json",
+                "is missing: if the run was killed, mrcbed run --resume --out goes on with it",
+            )
         summary = self.stored.summary
         if not summary.runs:
             raise self.fail("summary.json", "has no runs: there is nothing to compare")
@@ -68,7 +94,11 @@ class Whole:
 
     def _table(self, name: str) -> pd.DataFrame:
         if not (self.directory / f"{name}.parquet").is_file():
-            raise self.fail(f"{name}.parquet", f"is missing: mrcbed results plot --tables {self.directory} makes it again from raw/")
+            raise self.fail(
+                f"{name}.parquet",
+                f"is missing: mrcbed results plot --tables {self.directory} makes it again from "
+                "raw/",
+            )
         return self.stored.unjudged_table(name)
 
     def _judge(self, run: Run) -> None:
@@ -79,11 +109,19 @@ class Whole:
         if raw.is_dir():  # absent if only tables were copied
             record = read_whole(raw / key / "run.json")
             if record.key != key or record.outcome != run.outcome:
-                raise self.fail(f"raw/{key}/run.json", "is of another run than summary.json: take both from one copy")
+                raise self.fail(
+                    f"raw/{key}/run.json",
+                    "is of another run than summary.json: take both from one copy",
+                )
 
 
 def read_whole(path: Path) -> Record:
     """Raises :class:`ResultsError`."""
     if not path.is_file():
-        raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")
-    return read_record(path, "take it from a copy, or do that run again with mrcbed run --resume --out")
+        raise ResultsError(
+            f"{path} is missing: take it from a copy, or do that run again with mrcbed run "
+            "--resume --out"
+        )
+    return read_record(
+        path, "take it from a copy, or do that run again with mrcbed run --resume --out"
+    )

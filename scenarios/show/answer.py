@@ -1,6 +1,8 @@
-"""The answer to a run, which terminal and page begin with: what broke, what each transport carried, and whether to trust it.
+"""The answer to a run, which terminal and page begin with: what broke, what each transport carried,
+and whether to trust it.
 
-It is for people who know no figure yet: times and rates, no ratios. Of several runs, it has medians over the trustworthy ones.
+It is for people who know no figure yet: times and rates, no ratios. Of several runs, it has medians
+over the trustworthy ones.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ VERDICTS = {"ok": "good", "failed": "bad", "not trustworthy": "doubt", "interrup
 
 def answer(summary: Summary) -> Iterator[Words]:
     runs, groups = summary.runs, groups_of(summary.runs)
-    n = max((len(_counted(own)) for _, members in groups for own in by_transport(members).values()), default=0)
+    n = max(
+        (len(_counted(own)) for _, members in groups for own in by_transport(members).values()),
+        default=0,
+    )
     medians = f" Numbers are medians over {n} runs." if n > 1 else ""
     yield Words(f"{what_broke(runs)}{medians}", "lead")
     if len(groups) > MOST:
@@ -41,30 +46,54 @@ def answer(summary: Summary) -> Iterator[Words]:
 
 def verdict(summary: Summary) -> Cell:
     words = [run.fidelity.verdict for run in summary.runs]
-    worst = next((f": {words.count(word)} of {len(words)} {word}" for word in (INVALID, DOUBTFUL) if word in words), "")
+    worst = next(
+        (
+            f": {words.count(word)} of {len(words)} {word}"
+            for word in (INVALID, DOUBTFUL)
+            if word in words
+        ),
+        "",
+    )
     unmet = sum(check.ok is False and not check.unusual for check in summary.checks)
-    why = {NOT_TRUSTWORTHY: worst, "failed": f": {unmet} of {len(summary.checks)} checks failed" if unmet else ""}
+    why = {
+        NOT_TRUSTWORTHY: worst,
+        "failed": f": {unmet} of {len(summary.checks)} checks failed" if unmet else "",
+    }
     simulated = sum(run.world == SIMULATED for run in summary.runs)
     extent = ""
     if simulated == len(words) != 0:
         extent = f" ({SIMULATED}, in virtual time: no machine was measured)"
     elif simulated:
-        extent = f" ({simulated} of {len(words)} runs {SIMULATED}, in virtual time: no machine was measured in these)"
-    return [("Verdict: ", ""), (summary.verdict, VERDICTS.get(summary.verdict, "")), (why.get(summary.verdict, "") + extent, "")]
+        extent = (
+            f" ({simulated} of {len(words)} runs {SIMULATED}, in virtual time: no machine was "
+            "measured in these)"
+        )
+    return [
+        ("Verdict: ", ""),
+        (summary.verdict, VERDICTS.get(summary.verdict, "")),
+        (why.get(summary.verdict, "") + extent, ""),
+    ]
 
 
-# --- what broke ----------------------------------------------------------------------------------------------------
+# --- what broke -----------------------------------------------------------------------------------
 
 
 def what_broke(runs: Sequence[Run]) -> str:
     faults: dict[str, list[Failover]] = {}
     for fault in (fault for run in runs for fault in run.failovers):
         faults.setdefault(fault.fault, []).append(fault)
-    killed = dict.fromkeys(f"{'the controller' if k.rank is None else k.on} was killed" for run in runs for k in run.killed)
+    killed = dict.fromkeys(
+        f"{'the controller' if k.rank is None else k.on} was killed"
+        for run in runs
+        for k in run.killed
+    )
     said = [*(_fault(name, found) for name, found in faults.items()), *killed]
     if not said:
         return "Nothing was broken."
-    return f"What broke: {'; '.join(said[:MOST])}{f'; and {len(said) - MOST} more' if len(said) > MOST else ''}."
+    return (
+        "What broke: "
+        f"{'; '.join(said[:MOST])}{f'; and {len(said) - MOST} more' if len(said) > MOST else ''}."
+    )
 
 
 def _fault(name: str, found: Sequence[Failover]) -> str:
@@ -72,12 +101,28 @@ def _fault(name: str, found: Sequence[Failover]) -> str:
     where = " or ".join(places) if len(places) <= 2 else f"{found[0].kind}, in {len(places)} places"
     times = max(len(fault.outages_ns) for fault in found)
     after = [fault.after_ns for fault in found if fault.after_ns is not None]
-    begins = "at the start" if after and max(after) <= 0 else f"{_span(after)} after the start" if after else ""
+    begins = (
+        "at the start"
+        if after and max(after) <= 0
+        else f"{_span(after)} after the start"
+        if after
+        else ""
+    )
     lasted = [fault.healed_ns - fault.at_ns for fault in found if fault.healed_ns is not None]
     until = f"for {_span(lasted)}" if len(lasted) == len(found) else "to the end"
     unnamed = name in (where, where.replace(" ", "-"))
     details = ", ".join(filter(None, ["" if unnamed else where, begins]))
-    return " ".join(filter(None, [name if not unnamed else where, f"{times} times" * (times > 1), until, details and f"({details})"]))
+    return " ".join(
+        filter(
+            None,
+            [
+                name if not unnamed else where,
+                f"{times} times" * (times > 1),
+                until,
+                details and f"({details})",
+            ],
+        )
+    )
 
 
 def _span(times: Sequence[float]) -> str:
@@ -85,7 +130,7 @@ def _span(times: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-# --- what each transport carried -----------------------------------------------------------------------------------
+# --- what each transport carried ------------------------------------------------------------------
 
 
 def _counted(own: Sequence[Run]) -> Sequence[Run]:
@@ -100,7 +145,9 @@ def _median(rows: Sequence[Any], value: Callable[[Any], float | None]) -> float 
 
 def _sentence(own: Sequence[Run], row: CostRow | None) -> Iterator[tuple[str, str]]:
     counted = _counted(own)
-    parts = [part for part in (_carried(counted, row), _steps(counted, row), _arrived(counted)) if part]
+    parts = [
+        part for part in (_carried(counted, row), _steps(counted, row), _arrived(counted)) if part
+    ]
     yield f": {'; '.join(parts) or 'no run got far enough to measure anything'}.", ""
     failed, wrong = sum(run.failed_steps for run in own), sum(run.wrong for run in own)
     unfinished = sum(run.outcome != "done" for run in own)
@@ -111,7 +158,10 @@ def _sentence(own: Sequence[Run], row: CostRow | None) -> Iterator[tuple[str, st
     if unfinished:
         yield f" {unfinished} of {len(own)} runs ended early.", "doubt"
     if doubtful := sum(run.verdict == NOT_TRUSTWORTHY for run in own):
-        yield f" {doubtful} of {len(own)} runs {'is' if doubtful == 1 else 'are'} not trustworthy.", "doubt"
+        yield (
+            f" {doubtful} of {len(own)} runs {'is' if doubtful == 1 else 'are'} not trustworthy.",
+            "doubt",
+        )
 
 
 def gbits(bps: float | None) -> str:
@@ -120,19 +170,43 @@ def gbits(bps: float | None) -> str:
 
 def _carried(own: Sequence[Run], row: CostRow | None) -> str:
     if row is not None:
-        rates = (("before", row.before_bps), ("meanwhile", row.during_bps), ("after", row.after_bps))
+        rates = (
+            ("before", row.before_bps),
+            ("meanwhile", row.during_bps),
+            ("after", row.after_bps),
+        )
         said = [(gbits(bps), word) for word, bps in rates if bps is not None]
         if said:
-            whose, unit = "flows over broken paths got " if row.of_flows else "", iter([" Gb/s per host"])
+            whose, unit = (
+                "flows over broken paths got " if row.of_flows else "",
+                iter([" Gb/s per host"]),
+            )
             return whose + ", ".join(f"{rate}{next(unit, '')} {word}" for rate, word in said)
     groups = []
-    for name, flows in next(({n: g.flows for n, g in run.groups.items()} for run in own if run.groups), {}).items():
-        bps = _median([run.groups[name] for run in own if name in run.groups], lambda group: group.goodput_bps)
-        groups.append(f"{gbits(bps)} Gb/s" + (f" in {flows} flows" if flows > 1 else "") + (f" ({name})" if len(own[0].groups) > 1 else ""))
+    for name, flows in next(
+        ({n: g.flows for n, g in run.groups.items()} for run in own if run.groups), {}
+    ).items():
+        bps = _median(
+            [run.groups[name] for run in own if name in run.groups], lambda group: group.goodput_bps
+        )
+        groups.append(
+            f"{gbits(bps)} Gb/s"
+            + (f" in {flows} flows" if flows > 1 else "")
+            + (f" ({name})" if len(own[0].groups) > 1 else "")
+        )
     if groups:
-        return ", ".join(groups[:MOST]) + (f" and {len(groups) - MOST} more" if len(groups) > MOST else "")
-    bps, ideal = _median(own, lambda run: run.busbw_bps), _median(own, lambda run: run.ideal_busbw_bps)
-    return "" if bps is None else f"{gbits(bps)} of the {gbits(ideal)} Gb/s per host that the links could carry"
+        return ", ".join(groups[:MOST]) + (
+            f" and {len(groups) - MOST} more" if len(groups) > MOST else ""
+        )
+    bps, ideal = (
+        _median(own, lambda run: run.busbw_bps),
+        _median(own, lambda run: run.ideal_busbw_bps),
+    )
+    return (
+        ""
+        if bps is None
+        else f"{gbits(bps)} of the {gbits(ideal)} Gb/s per host that the links could carry"
+    )
 
 
 def _steps(own: Sequence[Run], row: CostRow | None) -> str:
@@ -147,14 +221,25 @@ def _steps(own: Sequence[Run], row: CostRow | None) -> str:
     for name in next((list(run.jobs) for run in own if run.jobs), []):
         job = [run.jobs[name] for run in own if name in run.jobs]
         lost = _median(job, lambda job: job.gpu_lost_share)
-        steps = said(_median(job, lambda job: job.typical_step_ns), _median(job, lambda job: job.step_time_ns.max))
-        jobs.append(f"{name}: " + ", ".join(filter(None, [steps, "" if lost is None else f"{lost:.0%} of GPU time lost"])))
+        steps = said(
+            _median(job, lambda job: job.typical_step_ns),
+            _median(job, lambda job: job.step_time_ns.max),
+        )
+        jobs.append(
+            f"{name}: "
+            + ", ".join(
+                filter(None, [steps, "" if lost is None else f"{lost:.0%} of GPU time lost"])
+            )
+        )
     if jobs:
-        return "; ".join(jobs[:MOST]) + (f"; and {len(jobs) - MOST} more" if len(jobs) > MOST else "")
+        return "; ".join(jobs[:MOST]) + (
+            f"; and {len(jobs) - MOST} more" if len(jobs) > MOST else ""
+        )
     usual = row.healthy_step_ns if row is not None else None
     return said(
-        _median(own, lambda run: run.typical_step_ns) if usual is None else usual, _median(own, lambda run: run.step_time_ns.max)
-    )  # fmt: skip
+        _median(own, lambda run: run.typical_step_ns) if usual is None else usual,
+        _median(own, lambda run: run.step_time_ns.max),
+    )
 
 
 def _arrived(own: Sequence[Run]) -> str:

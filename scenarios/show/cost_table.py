@@ -13,24 +13,40 @@ from testbed.terminal import duration, number
 
 NOTES = {
     False: (
-        "Slowest step: the longest step since the failure began, in healthy steps. Healthy step: the transport's own median step before "
-        "the failure (in brackets, of how many). Goodput kept: payload received while something was broken, as a share of the healthy "
-        "goodput. Extra time: the time from the failure to the end, less what as many healthy steps take. ±: noise, how far the healthy "
-        "steps are off their median, times the steps since the failure."
+        "Slowest step: the longest step since the failure began, in healthy steps. Healthy step: "
+        "the transport's own median step before the failure (in brackets, of how many). Goodput "
+        "kept: payload received while something was broken, as a share of the healthy goodput. "
+        "Extra time: the time from the failure to the end, less what as many healthy steps take. "
+        "±: noise, how far the healthy steps are off their median, times the steps since the "
+        "failure."
     ),
     True: (
-        "Of the flows over broken paths. Goodput kept: payload received while something was broken, as a share of the goodput before. "
-        "Extra time: the payload that they did not deliver since the failure, as time at their goodput before. ±: noise, how far their "
-        "goodput before the failure was off its mean, times the time since. Recovered after: when the slowest of them had 90 % of what "
-        "theory leaves it, over 20 base RTTs."
+        "Of the flows over broken paths. Goodput kept: payload received while something was "
+        "broken, as a share of the goodput before. Extra time: the payload that they did not "
+        "deliver since the failure, as time at their goodput before. ±: noise, how far their "
+        "goodput before the failure was off its mean, times the time since. Recovered after: "
+        "when the slowest of them had 90 % of what theory leaves it, over 20 base RTTs."
     ),
 }
-SHORT = "Extra time: how much later all was done than at the pace before (±: noise). Theory: what the lost capacity alone explains."
-ASIDE = ("n", "slowest step", "goodput kept", "in steps", "in base RTTs", "job longer", "of the time", "healthy Gb/s", "not delivered")
+SHORT = (
+    "Extra time: how much later all was done than at the pace before (±: noise). Theory: what "
+    "the lost capacity alone explains."
+)
+ASIDE = (
+    "n",
+    "slowest step",
+    "goodput kept",
+    "in steps",
+    "in base RTTs",
+    "job longer",
+    "of the time",
+    "healthy Gb/s",
+    "not delivered",
+)
 THEORY = {
     False: (
-        "Theory: the extra time expected if throughput fell in proportion to capacity; less is possible, since part of a step is waiting, "
-        "which takes no capacity."
+        "Theory: the extra time expected if throughput fell in proportion to capacity; less is "
+        "possible, since part of a step is waiting, which takes no capacity."
     ),
     True: "Theory: the extra time expected if throughput fell in proportion to capacity.",
 }
@@ -80,14 +96,20 @@ def kept(row: CostRow) -> str:
     if share is None:
         return "–"
     if share >= 1 / (1 + (noise_share or 0)):
-        return f"within noise (±{100 * noise_share:.0f} %)" if noise_share and round(100 * noise_share) else "all"
+        return (
+            f"within noise (±{100 * noise_share:.0f} %)"
+            if noise_share and round(100 * noise_share)
+            else "all"
+        )
     return f"{100 * share:.0f} %"
 
 
 def _healthy(row: CostRow) -> str:
     if row.healthy_step_ns is None:
         return "–"
-    return f"{duration(row.healthy_step_ns)} ({row.healthy_steps})" + (" *" if row.healthy_from == "after" else "")
+    return f"{duration(row.healthy_step_ns)} ({row.healthy_steps})" + (
+        " *" if row.healthy_from == "after" else ""
+    )
 
 
 def groups_of(entries: Sequence[Run]) -> list[tuple[list[str], list[Run]]]:
@@ -98,7 +120,10 @@ def groups_of(entries: Sequence[Run]) -> list[tuple[list[str], list[Run]]]:
     named = []
     for runs in groups.values():
         settings = runs[0].settings
-        labels = [f"{runs[0].placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
+        labels = [
+            f"{runs[0].placement} ranks",
+            *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()),
+        ]
         named.append((labels if len(groups) > 1 else [], runs))
     return named
 
@@ -114,7 +139,9 @@ def _has_theory(rows: Sequence[CostRow]) -> bool:
 def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]]]:
     """Return (head, function: row -> cell) of non-empty columns, most important first."""
     world = world_words(rows)
-    heads: list[tuple[str, Callable[[CostRow], str]]] = [("transport", lambda r: "\n".join([r.transport, f"on {r.fabric}", *world(r)]))]
+    heads: list[tuple[str, Callable[[CostRow], str]]] = [
+        ("transport", lambda r: "\n".join([r.transport, f"on {r.fabric}", *world(r)]))
+    ]
     heads.append(("n", lambda r: str(r.n)))
     flows = rows[0].of_flows
     if any(r.slowdown is not None for r in rows):
@@ -135,7 +162,13 @@ def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]
             ("healthy Gb/s", lambda r: number(r.healthy_bps and r.healthy_bps / 1e9)),
             (
                 "not delivered",
-                _unless_noise(lambda r: number(None if r.undelivered_bytes is None else r.undelivered_bytes / 1e6, ",.2f", " MB")),
+                _unless_noise(
+                    lambda r: number(
+                        None if r.undelivered_bytes is None else r.undelivered_bytes / 1e6,
+                        ",.2f",
+                        " MB",
+                    )
+                ),
             ),
         ]
     return heads + [
@@ -149,23 +182,35 @@ def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]
 
 def footnotes(rows: Sequence[CostRow]) -> list[str]:
     notes = [
-        NOTES[flows] + (f" {THEORY[flows]}" if _has_theory([r for r in rows if r.of_flows == flows]) else "")
+        NOTES[flows]
+        + (f" {THEORY[flows]}" if _has_theory([r for r in rows if r.of_flows == flows]) else "")
         for flows in dict.fromkeys(r.of_flows for r in rows)
     ]
     if job := next((r.job for r in rows if r.job), None):
         notes.append(f"Of several jobs, the first: {job}.")
     if intervals := interval_note([r.n for r in rows]):
-        notes.append(f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as wide as that reaches down.")
+        notes.append(
+            f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as "
+            "wide as that reaches down."
+        )
     if any(r.healthy_from == "after" and r.healthy_step_ns is not None for r in rows):
-        notes.append("* No step ended before the failure began: the healthy step is the median of the steps that began after its repair.")
+        notes.append(
+            "* No step ended before the failure began: the healthy step is the median of the "
+            "steps that began after its repair."
+        )
     if any(not r.of_flows and r.extra_ns is None and not r.unfinished for r in rows):
-        notes.append(f"Fewer than {FEWEST_HEALTHY} healthy steps do not show how uneven a pace is: begin the failure at a later step.")
+        notes.append(
+            f"Fewer than {FEWEST_HEALTHY} healthy steps do not show how uneven a pace is: begin "
+            "the failure at a later step."
+        )
     doubtful: dict[str, list[int]] = {}
     for r in rows:
         if r.doubtful:
             counts = doubtful.setdefault(r.transport, [0, 0])
             counts[0], counts[1] = counts[0] + r.doubtful, counts[1] + r.runs
     if doubtful:
-        names = ", ".join(f"{transport} ({count} of {runs} runs)" for transport, (count, runs) in doubtful.items())
+        names = ", ".join(
+            f"{transport} ({count} of {runs} runs)" for transport, (count, runs) in doubtful.items()
+        )
         notes.append(f"Not trustworthy, because the machine was too busy or late: {names}.")
     return notes

@@ -1,4 +1,5 @@
-"""Results as readers see them: sections of tables, sentences and pictures, for a terminal or a page."""
+"""Results as readers see them: sections of tables, sentences and pictures, for a terminal or a
+page."""
 
 from __future__ import annotations
 
@@ -13,11 +14,20 @@ from rich.text import Text
 from testbed import terminal
 
 Cell = str | Sequence[tuple[str, str]]
-"""A text, or parts with marks: keys of :data:`STYLES`, "" or, for a link on a page, "#" and a section's key."""
+"""A text, or parts with marks: keys of :data:`STYLES`, "" or, for a link on a page, "#" and a
+section's key."""
 Column = tuple[str, Callable[[Any], Cell]]
-"""(head, function: row -> cell). A soft hyphen before a line break of a head shows only where the line is broken."""
+"""(head, function: row -> cell). A soft hyphen before a line break of a head shows only where the
+line is broken."""
 PAGE, TERMINAL = "page", "terminal"
-STYLES = {"good": "green", "bad": "bold red", "doubt": "yellow", "soft": "dim", "strong": "bold", "": ""}
+STYLES = {
+    "good": "green",
+    "bad": "bold red",
+    "doubt": "yellow",
+    "soft": "dim",
+    "strong": "bold",
+    "": "",
+}
 """Mark -> style in a terminal; on a page, it is a CSS class (html/report.css)."""
 HEAD = 9  # In a terminal, longer heads are broken into lines.
 
@@ -94,10 +104,24 @@ def rich(block: Table | Words, short: bool = False) -> terminal.Table | Text:
         text = _text(block.text)
         text.style = "dim" if block.kind == "note" else ""
         return text
-    columns = [column for column in block.columns if column[0] not in block.details and not (short and column[0] in block.aside)]
-    heads = [head.replace("\u00ad", "-") if "\n" in head else textwrap.fill(head, HEAD, break_long_words=False) for head, _ in columns]
+    columns = [
+        column
+        for column in block.columns
+        if column[0] not in block.details and not (short and column[0] in block.aside)
+    ]
+    heads = [
+        head.replace("\u00ad", "-")
+        if "\n" in head
+        else textwrap.fill(head, HEAD, break_long_words=False)
+        for head, _ in columns
+    ]
     words = [head for head, (name, _) in zip(heads, columns, strict=True) if name in block.words]
-    rows = [None if row is None else [_text(cell(row), number == 0) for number, (_, cell) in enumerate(columns)] for row in block.rows]
+    rows = [
+        None
+        if row is None
+        else [_text(cell(row), number == 0) for number, (_, cell) in enumerate(columns)]
+        for row in block.rows
+    ]
     return terminal.table(heads, rows, title=block.title, caption=block.note, words=words)
 
 

@@ -10,7 +10,8 @@ from topologies import Fabric
 from topologies.clos import t0_name, t1_name
 
 MERMAID_EDGES = 500
-"""Mermaid draws no more unless its page says otherwise (maxEdges, which a diagram itself may not set)."""
+"""Mermaid draws no more unless its page says otherwise (maxEdges, which a diagram itself may not
+set)."""
 
 
 def _cables(fabric: Fabric) -> Iterator[tuple[str, str]]:
@@ -22,7 +23,8 @@ def mermaid(fabric: Fabric) -> str:
     """Raises :class:`UserError` for more edges than Mermaid draws."""
     if len(fabric.links) > MERMAID_EDGES:
         raise UserError(
-            f"fabric {fabric.name!r} has {len(fabric.links):,} links, Mermaid draws {MERMAID_EDGES} at most: use --format svg or dot"
+            f"fabric {fabric.name!r} has {len(fabric.links):,} links, Mermaid draws "
+            f"{MERMAID_EDGES} at most: use --format svg or dot"
         )
     lines = ["flowchart TB", f"  %% {fabric_lines(fabric)[0]}"]
     for plane in range(fabric.planes):
@@ -36,7 +38,13 @@ def mermaid(fabric: Fabric) -> str:
 
 
 def dot(fabric: Fabric) -> str:
-    lines = [f'graph "{fabric.name}" {{', f'  label="{fabric_lines(fabric)[0]}"; ranksep=1.5; node [shape=box, fontname="Helvetica"];']
+    lines = [
+        f'graph "{fabric.name}" {{',
+        (
+            f'  label="{fabric_lines(fabric)[0]}"; ranksep=1.5; node [shape=box, '
+            'fontname="Helvetica"];'
+        ),
+    ]
     for plane in range(fabric.planes):
         lines.append(f'  subgraph cluster_p{plane} {{ label="plane {plane}"; color="gray80";')
         for name, count in ((t1_name, fabric.t1_count), (t0_name, fabric.t0_per_plane)):

@@ -18,7 +18,8 @@ from testbed.results.summary import Job, Run
 
 @dataclass(frozen=True)
 class Line:
-    """``figures``: name -> row of the comparison of these runs; names of figures of a ``group`` (of flows, or a job) omit it."""
+    """``figures``: name -> row of the comparison of these runs; names of figures of a ``group`` (of
+    flows, or a job) omit it."""
 
     runs: Sequence[Run]
     group: str
@@ -30,8 +31,9 @@ class Line:
 
 
 JOBS = (
-    "GPU time lost: the ranks' time in measured steps that was not computing. Estimate: each call at theory's rate, as if it had the "
-    "fabric for itself, and half an RTT for each of its rounds; slices overlap, so that a step may take less. Slowdown: the typical step "
+    "GPU time lost: the ranks' time in measured steps that was not computing. Estimate: each "
+    "call at theory's rate, as if it had the fabric for itself, and half an RTT for each of "
+    "its rounds; slices overlap, so that a step may take less. Slowdown: the typical step "
     "beside other jobs, over that of the job alone."
 )
 
@@ -43,14 +45,20 @@ def applies_to(runs: Sequence[Run]) -> bool:
 def lines(runs: Sequence[Run], part: str = "groups") -> list[Line]:
     same: dict[tuple[str, str, str, str], list[Run]] = {}
     for run in runs:
-        same.setdefault((run.transport, run.fabric, run.placement, str(run.settings)), []).append(run)
+        same.setdefault((run.transport, run.fabric, run.placement, str(run.settings)), []).append(
+            run
+        )
     result = []
     for members in same.values():
         figures = compared(members)
         common = {name: value for name, value in figures.items() if not name.startswith(f"{part}.")}
         for group in next((names for run in members if (names := list(getattr(run, part)))), [""]):
             head = f"{part}.{group}."
-            own = {name.removeprefix(head): value for name, value in figures.items() if name.startswith(head)}
+            own = {
+                name.removeprefix(head): value
+                for name, value in figures.items()
+                if name.startswith(head)
+            }
             result.append(Line(members, group, {**common, **own}))
     return result
 
@@ -69,19 +77,31 @@ def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable
         if row is None or row.median is None:
             return "–"
         text = f"{row.median / scale:{form}}{unit}"
-        return text if row.low is None or row.high is None else f"{text}\n[{row.low / scale:{form}}, {row.high / scale:{form}}]"
+        return (
+            text
+            if row.low is None or row.high is None
+            else f"{text}\n[{row.low / scale:{form}}, {row.high / scale:{form}}]"
+        )
 
     return cell
 
 
 def of_ideal(line: Line) -> str:
     row = line.figures.get("busbw_bps")
-    return "–" if row is None or row.median is None or not row.ideal else f"{row.median / row.ideal:.0%}"
+    return (
+        "–"
+        if row is None or row.median is None or not row.ideal
+        else f"{row.median / row.ideal:.0%}"
+    )
 
 
 def health(line: Line) -> str:
     verdicts = [r.verdict for r in line.runs]
-    bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
+    bad = [
+        f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "")
+        for v in dict.fromkeys(verdicts)
+        if v != "ok"
+    ]
     return "; ".join(bad) or "ok"
 
 
@@ -111,11 +131,21 @@ def columns(runs: Sequence[Run]) -> list[Column]:
         if any(group.kept is not None for run in runs for group in run.groups.values()):
             rest.append(("kept vs\nalone", figure("kept", ".1%")))
     else:
-        rest = [n, ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)), ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3))]
+        rest = [
+            n,
+            ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
+            ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
+        ]
         if any(run.busbw_bps is not None for run in runs):
             rest += [("bus GB/s", figure("busbw_bps", ",.1f", 8e9)), ("of\nideal", of_ideal)]
     lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))
-    return [labels(runs), *rest, lost, ("retrans\u00ad\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
+    return [
+        labels(runs),
+        *rest,
+        lost,
+        ("retrans\u00ad\nmitted", figure("packets.retransmitted", ",.0f")),
+        ("verdict", health),
+    ]
 
 
 def table_of(title: str, runs: Sequence[Run]) -> Table:
@@ -131,10 +161,23 @@ def transfers_table(runs: Sequence[Run]) -> Table:
     rows = lines(runs)
     names = ("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "slowest")
     intervals = interval_note([row.n for line in rows for row in line.figures.values()])
-    heads: list[Column] = [labels(runs), ("transfers", lambda line: f"{sum(r.transfer_time_ns.n for r in line.runs):,}")]
-    heads += [(f"{head}\nµs", figure(f"transfer_time_ns.{name}", ",.1f", 1e3)) for name, head in names]
-    caption = "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it."
-    return Table(heads, rows, "Transfers", caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else ""))
+    heads: list[Column] = [
+        labels(runs),
+        ("transfers", lambda line: f"{sum(r.transfer_time_ns.n for r in line.runs):,}"),
+    ]
+    heads += [
+        (f"{head}\nµs", figure(f"transfer_time_ns.{name}", ",.1f", 1e3)) for name, head in names
+    ]
+    caption = (
+        "A transfer is one slice of a message: from when its sender posts it until its receiver "
+        "has all of it."
+    )
+    return Table(
+        heads,
+        rows,
+        "Transfers",
+        caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else ""),
+    )
 
 
 def jobs(runs: Sequence[Run]) -> list[Block]:
@@ -148,7 +191,12 @@ def jobs(runs: Sequence[Run]) -> list[Block]:
     columns: list[Column] = [
         labels(runs),
         ("job", lambda line: f"{line.group}\n{job(line).ranks} ranks"),
-        ("n", lambda line: str(line.figures["typical_step_ns"].n if "typical_step_ns" in line.figures else 0)),
+        (
+            "n",
+            lambda line: str(
+                line.figures["typical_step_ns"].n if "typical_step_ns" in line.figures else 0
+            ),
+        ),
         ("steps", figure("steps", ",.0f")),
         ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
         ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
@@ -157,5 +205,8 @@ def jobs(runs: Sequence[Run]) -> list[Block]:
         ("GPU\ntime lost", figure("gpu_lost_share", ".0%")),
     ]
     if any(job.slowdown is not None for run in runs for job in run.jobs.values()):
-        columns += [("alone\nµs", figure("alone_step_ns", ",.1f", 1e3)), ("slow\u00ad\ndown", figure("slowdown", ".3f"))]
+        columns += [
+            ("alone\nµs", figure("alone_step_ns", ",.1f", 1e3)),
+            ("slow\u00ad\ndown", figure("slowdown", ".3f")),
+        ]
     return [Table(columns, lines(runs, "jobs"), "Jobs", words=("job",)), Words(JOBS)]

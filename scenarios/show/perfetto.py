@@ -1,11 +1,15 @@
-"""Writes a run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open.
+"""Writes a run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing
+open.
 
-A process per host and one for the fabric. A host's threads: its steps, and every EV of the pairs whose paths changed, with intervals of
-state. Faults are intervals and instants of the fabric. Counters: goodput by plane, window and RTT of queue pairs, watched queues.
+A process per host and one for the fabric. A host's threads: its steps, and every EV of the pairs
+whose paths changed, with intervals of state. Faults are intervals and instants of the fabric.
+Counters: goodput by plane, window and RTT of queue pairs, watched queues.
 
-The form is that of the "Trace Event Format" (Google, 2016), JSON object form. What it asks, and :func:`trace` keeps:
+The form is that of the "Trace Event Format" (Google, 2016), JSON object form. What it asks, and
+:func:`trace` keeps:
 
-- ``ts`` and ``dur`` are microseconds from 0 on; decimals are ns. Here they are network time since the first measured step or flow began.
+- ``ts`` and ``dur`` are microseconds from 0 on; decimals are ns. Here they are network time since
+  the first measured step or flow began.
 - Complete events ("X") of a thread never overlap: viewers nest or drop what does.
 - Every process and thread has a name ("M").
 """
@@ -31,7 +35,8 @@ STEPS, FIRST_EV = 1, 10  # threads of a host
 FIRST_FAULT = 1
 COLOURS = {"GOOD": "good", "SKIP": "bad", "ASSUMED_BAD": "terrible", "DENIED": "black"}
 """Names are of the format; viewers with colours of their own ignore them."""
-INSTANTS = (log.Rto, log.QuickAdapt, log.Reroute, log.Spurious)  # shown as moments; losses stand on the thread of their EV
+# shown as moments; losses stand on the thread of their EV
+INSTANTS = (log.Rto, log.QuickAdapt, log.Reroute, log.Spurious)
 
 
 class Clock:
@@ -50,7 +55,9 @@ class Clock:
 def write_trace(run: Run, path: Path) -> int:
     count = 0
     with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit":"ns","otherData":' + json.dumps(_about(run)) + ',"traceEvents":[')
+        file.write(
+            '{"displayTimeUnit":"ns","otherData":' + json.dumps(_about(run)) + ',"traceEvents":['
+        )
         for count, event in enumerate(trace(run), 1):
             file.write(",\n" if count > 1 else "\n")
             file.write(json.dumps(event, separators=(",", ":")))
@@ -60,8 +67,18 @@ def write_trace(run: Run, path: Path) -> int:
 
 def _about(run: Run) -> dict[str, Any]:
     record = run.record
-    about = {"key": record.key, "transport": record.transport, "world": record.world, "workload": record.workload, "seed": record.seed}
-    return {**about, "outcome": record.outcome, "time": "us of the network since the first measured step or flow began"}
+    about = {
+        "key": record.key,
+        "transport": record.transport,
+        "world": record.world,
+        "workload": record.workload,
+        "seed": record.seed,
+    }
+    return {
+        **about,
+        "outcome": record.outcome,
+        "time": "us of the network since the first measured step or flow began",
+    }
 
 
 def trace(run: Run) -> Iterator[Event]:
@@ -79,7 +96,7 @@ def trace(run: Run) -> Iterator[Event]:
     yield from _queues(run, clock)
 
 
-# --- forms ---------------------------------------------------------------------------------------------------------
+# --- forms ----------------------------------------------------------------------------------------
 
 
 def _us(ns: int) -> float:
@@ -94,11 +111,25 @@ def _named(pid: int, name: str, index: int) -> Iterator[Event]:
 
 def _thread(pid: int, tid: int, name: str) -> Iterator[Event]:
     yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
-    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
+    yield {
+        "ph": "M",
+        "pid": pid,
+        "tid": tid,
+        "name": "thread_sort_index",
+        "args": {"sort_index": tid},
+    }
 
 
 def _interval(pid: int, tid: int, name: str, begin: int, end: int, **more: Any) -> Event:
-    return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": _us(begin), "dur": _us(end - begin), **more}
+    return {
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "name": name,
+        "ts": _us(begin),
+        "dur": _us(end - begin),
+        **more,
+    }
 
 
 def _instant(pid: int, tid: int, name: str, at: int, scope: str, **more: Any) -> Event:
@@ -109,7 +140,7 @@ def _counter(pid: int, name: str, at: int, values: dict[str, float]) -> Event:
     return {"ph": "C", "pid": pid, "name": name, "ts": _us(at), "args": values}
 
 
-# --- intervals -----------------------------------------------------------------------------------------------------
+# --- intervals ------------------------------------------------------------------------------------
 
 
 def _steps(run: Run, clock: Clock) -> Iterator[Event]:
@@ -124,7 +155,15 @@ def _steps(run: Run, clock: Clock) -> Iterator[Event]:
         for row in own[["step", "start_ns", "end_ns", "ok"]].to_dict("records"):
             begin, end = max(free, clock(row["start_ns"])), clock(row["end_ns"])
             if end > begin:
-                yield _interval(pid, STEPS, f"step {row['step']}", begin, end, cat="step", args={"rank": rank, "ok": row["ok"]})
+                yield _interval(
+                    pid,
+                    STEPS,
+                    f"step {row['step']}",
+                    begin,
+                    end,
+                    cat="step",
+                    args={"rank": rank, "ok": row["ok"]},
+                )
                 free = end
 
 
@@ -145,7 +184,16 @@ def _paths(run: Run, clock: Clock) -> Iterator[Event]:
             yield from _thread(host + 1, tid, f"to h{peer}, EV {plane}:{uplink}")
             for begin, end, state, cause in _states(changes.get(ev, ()), clock):
                 args = {"cause": cause} if cause else {}
-                yield _interval(host + 1, tid, state, begin, end, cat="ev", cname=COLOURS.get(state, "generic_work"), args=args)
+                yield _interval(
+                    host + 1,
+                    tid,
+                    state,
+                    begin,
+                    end,
+                    cat="ev",
+                    cname=COLOURS.get(state, "generic_work"),
+                    args=args,
+                )
             for t in losses.get((host, peer, ev), ()):
                 yield _instant(host + 1, tid, "loss found", clock(t), "t", cat="loss")
 
@@ -190,18 +238,26 @@ def _faults(run: Run, clock: Clock) -> Iterator[Event]:
     end = clock(clock.end)
     for name, begin in open_since.items():
         if end > begin:
-            yield _interval(FABRIC, threads[name], name, begin, end, cat="fault", args={"on": where[name]})
+            yield _interval(
+                FABRIC, threads[name], name, begin, end, cat="fault", args={"on": where[name]}
+            )
 
 
 def _moments(run: Run, clock: Clock) -> Iterator[Event]:
     for line in run.of_any(*INSTANTS):
         if line.host >= 0 and clock.holds(line.t_ns):
             told = msgspec.to_builtins(line)
-            args = {key: told[key] for key in ("peer", "qpn", "ev", "before", "window", "cause") if key in told}
-            yield _instant(line.host + 1, STEPS, line.kind, clock(line.t_ns), "p", cat=line.kind, args=args)
+            args = {
+                key: told[key]
+                for key in ("peer", "qpn", "ev", "before", "window", "cause")
+                if key in told
+            }
+            yield _instant(
+                line.host + 1, STEPS, line.kind, clock(line.t_ns), "p", cat=line.kind, args=args
+            )
 
 
-# --- counters ------------------------------------------------------------------------------------------------------
+# --- counters -------------------------------------------------------------------------------------
 
 
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
@@ -211,11 +267,18 @@ def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
         if not clock.holds(line.t_ns):
             continue
         rate = 8 / line.bin_ns  # bit/ns is Gb/s
-        values = {f"plane {plane}": round(received * rate, 3) for plane, received in enumerate(line.rx)}
+        values = {
+            f"plane {plane}": round(received * rate, 3) for plane, received in enumerate(line.rx)
+        }
         yield _counter(line.host + 1, "goodput received [Gb/s]", clock(line.t_ns), values)
         after[line.host] = (line.t_ns + line.bin_ns, len(line.rx))
     for host, (t, planes) in after.items():
-        yield _counter(host + 1, "goodput received [Gb/s]", clock(t), {f"plane {plane}": 0.0 for plane in range(planes)})
+        yield _counter(
+            host + 1,
+            "goodput received [Gb/s]",
+            clock(t),
+            {f"plane {plane}": 0.0 for plane in range(planes)},
+        )
 
 
 def _windows(run: Run, clock: Clock) -> Iterator[Event]:
@@ -234,4 +297,9 @@ def _windows(run: Run, clock: Clock) -> Iterator[Event]:
 def _queues(run: Run, clock: Clock) -> Iterator[Event]:
     for row in run.queues.to_dict("records"):
         if clock.holds(row["t_ns"]):
-            yield _counter(FABRIC, f"queue of {row['port']} [bytes]", clock(row["t_ns"]), {"bytes": row["bytes"]})
+            yield _counter(
+                FABRIC,
+                f"queue of {row['port']} [bytes]",
+                clock(row["t_ns"]),
+                {"bytes": row["bytes"]},
+            )

@@ -11,12 +11,16 @@ from scenarios.show.plots.style import LOOKS, kind_look, look_of
 from testbed.results.reading import ResultsError
 from testbed.view.inline import write_replay
 
-SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶ ◆ ♦ ★ ✚ ✖ ⬢ ⬣ ⬟".split(), strict=True))
+SIGNS = dict(
+    zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶ ◆ ♦ ★ ✚ ✖ ⬢ ⬣ ⬟".split(), strict=True)
+)
 
 
 def look(transport: str) -> tuple[str, str]:
     """An unknown name gets some colour and sign by its letters."""
-    colour, marker = kind_look(transport, transport.partition("-")[0], zlib.crc32(transport.encode()) % LOOKS)
+    colour, marker = kind_look(
+        transport, transport.partition("-")[0], zlib.crc32(transport.encode()) % LOOKS
+    )
     return colour, SIGNS[marker]
 
 
@@ -27,7 +31,8 @@ def replay(directory: Path, keys: Sequence[str] = (), out: Path | None = None) -
     def look_in_plots(transport: str) -> tuple[str, str]:
         try:
             colour, marker = look_of(stored, transport)
-        except (ResultsError, LookupError):  # what has no results: a run that did not end, or ``mrcbed up``
+        except (ResultsError, LookupError):
+            # what has no results: a run that did not end, or ``mrcbed up``
             return look(transport)
         return colour, SIGNS[marker]
 

@@ -30,35 +30,54 @@ from testbed.view.inline import NAME as REPLAY
 from topologies import Fabric
 
 WORDS = {
-    "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
-    "all-to-all": "all-to-all", "hierarchical-allreduce": "two-level", "send-recv": "send/recv",
-    "incast": "incast", "permutation": "permutation", "flows": "flows",
+    "ring-allreduce": "all-reduce",
+    "tree-allreduce": "tree all-reduce",
+    "reduce-scatter": "reduce-scatter",
+    "all-gather": "all-gather",
+    "all-to-all": "all-to-all",
+    "hierarchical-allreduce": "two-level",
+    "send-recv": "send/recv",
+    "incast": "incast",
+    "permutation": "permutation",
+    "flows": "flows",
     "job": "training step",
-}  # fmt: skip
-IN_TERMINAL = ("cost", "manifest", "runs", "faults", "jobs", "background", "trust", "checks")  # in this order: the verdict comes last
-_OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")  # ends a check's name, to say which runs it is on
+}
+# in this order: the verdict comes last
+IN_TERMINAL = ("cost", "manifest", "runs", "faults", "jobs", "background", "trust", "checks")
+# ends a check's name, to say which runs it is on
+_OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 _BOUND = re.compile(r"^(.*[ (])([\d.e+]+)(\)?)$")
 """Text up to a number at its end or in brackets there, as scenarios.schema.checks writes it."""
-_CHECKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "good"), False: ("FAILED", "bad"), None: ("-     ", "soft")}
+_CHECKS: dict[bool | None, tuple[str, str]] = {
+    True: ("ok    ", "good"),
+    False: ("FAILED", "bad"),
+    None: ("-     ", "soft"),
+}
 _UNUSUAL = ("unusual", "doubt")
 _ASIDE = ("p99\nµs", "retrans\u00ad\nmitted", "CPU")
 _GBITS = (
-    "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows that "
-    "send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, "
-    "most: of the group's flows. Times are the network's."
+    "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) "
+    "after the last one began; of flows that send a number of messages, from the first message "
+    "to the last. Of line: as a share of what a host's links carry in payload; least, most: of "
+    "the group's flows. Times are the network's."
 )
 _DISTRUST = (
-    "A run is not trustworthy if packets are unaccounted for or the machine was too busy: its figures may then measure the machine instead "
-    "of the transport. Every figure names the runs in it that are not trustworthy."
+    "A run is not trustworthy if packets are unaccounted for or the machine was too busy: its "
+    "figures may then measure the machine instead of the transport. Every figure names the "
+    "runs in it that are not trustworthy."
 )
 _BACKGROUND = (
-    "Background traffic is iperf3's, of the hosts' kernels; Gb/s are payload over its sender's time, of TCP with what still lay in the "
-    "sender's buffer at the end. The bus bandwidth that theory leaves a collective beside it is under beside_background_busbw_bps."
+    "Background traffic is iperf3's, of the hosts' kernels; Gb/s are payload over its sender's "
+    "time, of TCP with what still lay in the sender's buffer at the end. The bus bandwidth "
+    "that theory leaves a collective beside it is under beside_background_busbw_bps."
 )
 
 
-def sections(summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[Run], float | None]) -> list[Section]:
-    """Return sections in a page's order. ``shapes``: fabrics by name; ``begins``: run -> its begin, ns. Only a page has both."""
+def sections(
+    summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[Run], float | None]
+) -> list[Section]:
+    """Return sections in a page's order. ``shapes``: fabrics by name; ``begins``: run -> its begin,
+    ns. Only a page has both."""
     runs = summary.runs
     found = [
         Section("cost", "What the failure cost", list(_costs(runs))),
@@ -77,7 +96,14 @@ def _costs(runs: Sequence[Run]) -> Iterator[Block]:
     groups = cost_groups(runs)
     for labels, rows in groups:
         title = ", ".join(["What the failure cost", *labels])
-        yield Table(cost_columns(rows), rows, title, words=(), aside=ASIDE, mark=lambda row: "doubt" if row.doubtful else "")
+        yield Table(
+            cost_columns(rows),
+            rows,
+            title,
+            words=(),
+            aside=ASIDE,
+            mark=lambda row: "doubt" if row.doubtful else "",
+        )
     for line in footnotes([row for _, rows in groups for row in rows]):
         yield Words(line)
 
@@ -98,11 +124,20 @@ def fabrics_table(summary: Summary, shapes: Mapping[str, Fabric]) -> Table:
         ("buffer\nkB", lambda f: _kb(f[1].buffer_bytes)),
     ]
     if any(f.pool_bytes for _, f in rows):
-        columns.append(("pool of a\nT0, T1 kB", lambda f: ", ".join(map(_kb, f[1].pool_bytes or ())) or "none"))
+        columns.append(
+            ("pool of a\nT0, T1 kB", lambda f: ", ".join(map(_kb, f[1].pool_bytes or ())) or "none")
+        )
     if any(f.pfc_bytes for _, f in rows):
         columns.append(("PFC XOFF–XON\nkB", lambda f: _range_kb(f[1].pfc_bytes)))
     note = "The agents add the delay: ping and iperf3 do not have it."
-    return Table(columns, rows, "Fabrics", note, ("planes",), details=("planes", "hosts", "Gb/s of a\nNIC port"))
+    return Table(
+        columns,
+        rows,
+        "Fabrics",
+        note,
+        ("planes",),
+        details=("planes", "hosts", "Gb/s of a\nNIC port"),
+    )
 
 
 def _kb(count: float) -> str:
@@ -129,7 +164,15 @@ def _identity(runs: Sequence[Run], of: Callable[[Any], Run] = lambda row: row) -
         run = of(row)
         settings = run.settings
         values = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
-        return "\n".join([run.transport, f"on {run.fabric}", *world(run), *([run.placement] if several else []), *values])
+        return "\n".join(
+            [
+                run.transport,
+                f"on {run.fabric}",
+                *world(run),
+                *([run.placement] if several else []),
+                *values,
+            ]
+        )
 
     columns: list[Column] = [("transport", label)]
     if len({r.seed for r in runs}) > 1:
@@ -160,8 +203,13 @@ def _results(summary: Summary, runs: Sequence[Run]) -> Iterator[Block]:
             yield medians_table.table_of(_title(summary, own), own)
         if own and own is collective_runs:
             yield runs_table(summary, own, PAGE if several else "")
-            step_name = _word(own) + (f" of job {names[0]}" if len(names := list(own[0].jobs)) > 1 else "")
-            note = f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links."
+            step_name = _word(own) + (
+                f" of job {names[0]}" if len(names := list(own[0].jobs)) > 1 else ""
+            )
+            note = (
+                f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload "
+                "rate of healthy links."
+            )
             yield Words(f"{note} Times are the network's.")
         elif own:
             yield groups_table(summary, own, PAGE if several else "")
@@ -193,12 +241,23 @@ def _health(wrong: str) -> list[Column]:
     ]
 
 
-def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], details: Sequence[str], on: str) -> Table:
+def _table_of_runs(
+    title: str, columns: Sequence[Column], runs: Sequence[Run], details: Sequence[str], on: str
+) -> Table:
     named: list[Column] = [*columns, ("run", lambda r: str(r.run))]
     marks = {"not trustworthy": "doubt", "failed": "bad", "interrupted": "doubt"}
     return Table(
-        named, runs, title, "", ("verdict", "run"), (*details, "run"), _ASIDE, lambda r: marks.get(r.verdict, ""), "runs are ok", on
-    )  # fmt: skip
+        named,
+        runs,
+        title,
+        "",
+        ("verdict", "run"),
+        (*details, "run"),
+        _ASIDE,
+        lambda r: marks.get(r.verdict, ""),
+        "runs are ok",
+        on,
+    )
 
 
 def runs_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
@@ -212,7 +271,13 @@ def runs_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
     if any(r.busbw_bps is not None for r in runs):
         columns.append(("bus GB/s\n(of ideal)", _bandwidth))
     columns += _health("wrong\nsums" if "reduce" in runs[0].workload else "wrong\nresults")
-    return _table_of_runs("Each run" if on else _title(summary, runs), columns, runs, ("packets\nsent", "marks", "trims"), on)
+    return _table_of_runs(
+        "Each run" if on else _title(summary, runs),
+        columns,
+        runs,
+        ("packets\nsent", "marks", "trims"),
+        on,
+    )
 
 
 def _steps(run: Run) -> str:
@@ -246,26 +311,44 @@ def groups_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
 
 def packets_table(runs: Sequence[Run], on: str = "") -> Table:
     columns = _identity(runs)
-    columns += [("RTOs", lambda r: str(r.timeouts.rto)), ("untrimmed\nlosses", lambda r: str(r.untrimmed_loss))]
-    return _table_of_runs("Packets", columns + _health("wrong\nbytes"), runs, ("packets\nsent",), on)
+    columns += [
+        ("RTOs", lambda r: str(r.timeouts.rto)),
+        ("untrimmed\nlosses", lambda r: str(r.untrimmed_loss)),
+    ]
+    return _table_of_runs(
+        "Packets", columns + _health("wrong\nbytes"), runs, ("packets\nsent",), on
+    )
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
             flow = run.flows.get(name)
-            return "–" if flow is None or flow.goodput_bps is None else f"{flow.goodput_bps / 1e9:.1f} {flow.share:>4.0%}"
+            return (
+                "–"
+                if flow is None or flow.goodput_bps is None
+                else f"{flow.goodput_bps / 1e9:.1f} {flow.share:>4.0%}"
+            )
 
         return show
 
     columns: list[Column] = [("flow", str)]
     world = world_words(runs)
-    columns += [("\n".join([run.transport, *world(run), "Gb/s, of line"]), cell(run)) for run in runs]
-    return Table(columns, list(dict.fromkeys(name for run in runs for name in run.flows)), "Goodput per flow")
+    columns += [
+        ("\n".join([run.transport, *world(run), "Gb/s, of line"]), cell(run)) for run in runs
+    ]
+    return Table(
+        columns, list(dict.fromkeys(name for run in runs for name in run.flows)), "Goodput per flow"
+    )
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    rows = [(run, name, group) for run in runs for name, group in run.groups.items() if group.buffer_bytes is not None]
+    rows = [
+        (run, name, group)
+        for run in runs
+        for name, group in run.groups.items()
+        if group.buffer_bytes is not None
+    ]
     columns = _identity(runs, _RUN)
     columns += [
         ("last hop of", itemgetter(1)),
@@ -304,7 +387,10 @@ def pauses_table(runs: Sequence[Run]) -> Table:
     ]
     if any(_pauses(run).reaction_ns for run in runs):
         columns.append(("reaction: mean,\nlongest (due) µs", _reaction))
-    caption = "Ports that the switch behind them paused, and for how much of the run a paused one stood still, on average."
+    caption = (
+        "Ports that the switch behind them paused, and for how much of the run a paused one "
+        "stood still, on average."
+    )
     return Table(columns, runs, "Pauses (PFC), from the senders on", caption)
 
 
@@ -316,11 +402,16 @@ def _reaction(run: Run) -> str:
 def _separation_lines(run: Run) -> list[str]:
     lines = []
     for s in run.separations or ():
-        departure = "never left them" if s.separated_rtts is None else f"left them within {s.separated_rtts:.0f} base RTTs"
+        departure = (
+            "never left them"
+            if s.separated_rtts is None
+            else f"left them within {s.separated_rtts:.0f} base RTTs"
+        )
         before, after = ("–" if share is None else f"{share:.0%}" for share in (s.before, s.after))
         lines.append(
-            f"{run.run}: {s.flow} shares {len(s.shared_evs)} of its {s.evs} EVs with {s.from_} and {departure}: "
-            f"it sent {before} of a fair share of its packets on them before {s.from_} began, {after} after"
+            f"{run.run}: {s.flow} shares {len(s.shared_evs)} of its {s.evs} EVs with {s.from_} "
+            f"and {departure}: it sent {before} of a fair share of its packets on them before "
+            f"{s.from_} began, {after} after"
         )
     return lines
 
@@ -329,12 +420,16 @@ def _since(value: float | None, fault: Failover) -> str:
     return "–" if value is None else duration(value - fault.at_ns)
 
 
-def faults_table(runs: Sequence[Run], begins: Callable[[Run], float | None] = lambda run: None) -> Table:
+def faults_table(
+    runs: Sequence[Run], begins: Callable[[Run], float | None] = lambda run: None
+) -> Table:
     rows = [(run, fault) for run in runs for fault in run.failovers]
 
     def what(row: tuple[Run, Failover]) -> str:
         f = row[1]
-        return f"{f.kind} on {f.on}" + (f", {len(f.outages_ns)} times" if len(f.outages_ns) > 1 else "")
+        return f"{f.kind} on {f.on}" + (
+            f", {len(f.outages_ns)} times" if len(f.outages_ns) > 1 else ""
+        )
 
     columns = _identity(runs, _RUN)
     columns += [
@@ -343,8 +438,14 @@ def faults_table(runs: Sequence[Run], begins: Callable[[Run], float | None] = la
         ("at", lambda f: "–" if (begin := begins(f[0])) is None else duration(f[1].at_ns - begin)),
         ("for", lambda f: "to the end" if f[1].healed_ns is None else _since(f[1].healed_ns, f[1])),
         ("dead paths left\nafter [RTTs]", lambda f: number(f[1].last_on_dead_over_rotation, ".1f")),
-        ("most packets lost\non one EV (bound)", lambda f: f"{number(f[1].losses_per_ev, 'd')} ({number(f[1].losses_per_ev_bound, 'd')})"),
-        ("packets\nlost there", lambda f: str(f[1].lost) if f[0].kind == "mrc" else "–"),  # others log none by path
+        (
+            "most packets lost\non one EV (bound)",
+            lambda f: (
+                f"{number(f[1].losses_per_ev, 'd')} ({number(f[1].losses_per_ev_bound, 'd')})"
+            ),
+        ),
+        # others log none by path
+        ("packets\nlost there", lambda f: str(f[1].lost) if f[0].kind == "mrc" else "–"),
     ]
     if any(fault.delivered_ns is not None for _, fault in rows):
         columns.append(("all of them\narrived after", lambda f: _since(f[1].delivered_ns, f[1])))
@@ -353,22 +454,50 @@ def faults_table(runs: Sequence[Run], begins: Callable[[Run], float | None] = la
         columns.append(("after", lambda f: percent(f[1].kept_after)))
     columns.append(("run", lambda f: f[0].run))
     note = "RTTs: less one rotation, in which a sender uses each of its paths once."
-    return Table(columns, rows, "Faults", note, ("fault", "what", "run"), ("what", "at", "for", "run"), fold="")
+    return Table(
+        columns,
+        rows,
+        "Faults",
+        note,
+        ("fault", "what", "run"),
+        ("what", "at", "for", "run"),
+        fold="",
+    )
 
 
 def _faults(runs: Sequence[Run], begins: Callable[[Run], float | None]) -> list[Block]:
-    missed = [Words(f"{r.run}: {fault} did not happen.", "", PAGE) for r in runs for fault in r.faults_missed]
-    times = Words("Times count from the beginning of the first measured step or flow. RTTs are base RTTs.", on=PAGE)
-    return [faults_table(runs, begins), times, *missed] if any(r.failovers for r in runs) else [*missed]
+    missed = [
+        Words(f"{r.run}: {fault} did not happen.", "", PAGE)
+        for r in runs
+        for fault in r.faults_missed
+    ]
+    times = Words(
+        "Times count from the beginning of the first measured step or flow. RTTs are base RTTs.",
+        on=PAGE,
+    )
+    return (
+        [faults_table(runs, begins), times, *missed]
+        if any(r.failovers for r in runs)
+        else [*missed]
+    )
 
 
 def _background(runs: Sequence[Run]) -> list[Block]:
     rows = [(run, flow) for run in runs for flow in run.background]
-    return [Table(BACKGROUND, rows, "Background traffic", words=("from–to", "path")), Words(_BACKGROUND)] if rows else []
+    return (
+        [
+            Table(BACKGROUND, rows, "Background traffic", words=("from–to", "path")),
+            Words(_BACKGROUND),
+        ]
+        if rows
+        else []
+    )
 
 
 def _measured(key: str, form: str, scale: float = 1.0) -> Callable[[tuple[Run, Background]], str]:
-    return lambda row: number(None if (value := number_at(row[1], key)) is None else value / scale, form)
+    return lambda row: number(
+        None if (value := number_at(row[1], key)) is None else value / scale, form
+    )
 
 
 BACKGROUND: list[Column] = [
@@ -384,14 +513,16 @@ BACKGROUND: list[Column] = [
 ]
 
 
-# --- trust and checks ----------------------------------------------------------------------------------------------
+# --- trust and checks -----------------------------------------------------------------------------
 
 
 def _trust(runs: Sequence[Run]) -> Iterator[Block]:
     yield Words(_DISTRUST, on=PAGE)
     yield trust_table(runs)
     for run in runs:
-        yield from (Words([(f"{run.run}: {reason}", mark)], "", TERMINAL) for reason, mark in _reasons(run))
+        yield from (
+            Words([(f"{run.run}: {reason}", mark)], "", TERMINAL) for reason, mark in _reasons(run)
+        )
     if books := books_line(runs):
         yield Words(books)
 
@@ -414,13 +545,24 @@ def trust_table(runs: Sequence[Run]) -> Table:
     ]
     words = ("verdict", "fidelity", "planes and queues", "why")
     marks = {"ok": "", "failed": "bad"}
-    return Table(columns, runs, words=words, mark=lambda r: marks.get(r.verdict, "doubt"), fold="runs are ok", on=PAGE)
+    return Table(
+        columns,
+        runs,
+        words=words,
+        mark=lambda r: marks.get(r.verdict, "doubt"),
+        fold="runs are ok",
+        on=PAGE,
+    )
 
 
 def books_line(runs: Sequence[Run]) -> str:
     judged = [run for run in runs if run.outcome == "done"]
     kept = sum(not run.broken and run.packets.unexplained == 0 for run in judged)
-    return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
+    return (
+        f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs."
+        if judged
+        else ""
+    )
 
 
 def format_value(value: Any) -> str:
@@ -455,16 +597,27 @@ def checks_table(checks: Sequence[Check]) -> Table:
         ("seen", lambda c: bound_and_seen(c)[1]),
     ]
     words, fold = ("check", "expected", "seen"), "checks hold or do not apply"
-    return Table(columns, checks, words=words, mark=lambda c: "" if c.ok is not False else _mark_of(c)[1], fold=fold, on=PAGE)
+    return Table(
+        columns,
+        checks,
+        words=words,
+        mark=lambda c: "" if c.ok is not False else _mark_of(c)[1],
+        fold=fold,
+        on=PAGE,
+    )
 
 
 def failed_lines(checks: Sequence[Check]) -> list[Cell]:
     failed = [(check, *bound_and_seen(check)) for check in checks if check.ok is False]
-    return [[_mark_of(check), (f" {check.name}: expected {bound}, seen {seen}", "")] for check, bound, seen in failed]
+    return [
+        [_mark_of(check), (f" {check.name}: expected {bound}, seen {seen}", "")]
+        for check, bound, seen in failed
+    ]
 
 
 def check_lines(checks: Sequence[Check]) -> list[Cell]:
-    """Return a line per failed check and run; then one per check, with the number of runs for which it holds or does not apply."""
+    """Return a line per failed check and run; then one per check, with the number of runs for which
+    it holds or does not apply."""
     lines = failed_lines(checks)
     by_name: dict[str, list[Check]] = {}
     for check in checks:
@@ -474,9 +627,15 @@ def check_lines(checks: Sequence[Check]) -> list[Cell]:
         if passed:
             mark = _mark(True, len(passed), len(group))
             bounds = dict.fromkeys(bound_and_seen(check)[0] for check in passed)
-            bound = next(iter(bounds)) if len(bounds) == 1 else str(passed[0].expected).partition(" (")[0]
+            bound = (
+                next(iter(bounds))
+                if len(bounds) == 1
+                else str(passed[0].expected).partition(" (")[0]
+            )
             lines.append([mark, (f" {name}: expected {bound}, seen {_range(passed)}", "")])
-        for reason, n in Counter(format_value(check.seen) for check in group if check.ok is None).items():
+        for reason, n in Counter(
+            format_value(check.seen) for check in group if check.ok is None
+        ).items():
             lines.append([_mark(None, n, len(group)), (f" {name}: {reason}", "")])
     return lines
 
@@ -494,8 +653,12 @@ def _range(checks: Sequence[Check]) -> str:
 
 
 def doubts(run: Run) -> list[str]:
-    classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in getattr(run.fidelity, word)}
-    return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run.distrust]
+    classes = {
+        reason: word for word in (INVALID, DOUBTFUL) for reason in getattr(run.fidelity, word)
+    }
+    return [
+        f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run.distrust
+    ]
 
 
 def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -> Iterator[str]:
@@ -509,48 +672,69 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -
     for run in waiting:
         names.setdefault(run.reconvergence_ns or 0.0, []).append(run.transport)
     after = "; ".join(
-        f"{duration(delay)}, {delay / waiting[0].base_rtt_ns:,.0f} base RTTs ({', '.join(dict.fromkeys(transports))})"
+        f"{duration(delay)}, {delay / waiting[0].base_rtt_ns:,.0f} base RTTs "
+        f"({', '.join(dict.fromkeys(transports))})"
         for delay, transports in names.items()
     )
     if waiting:
         yield (
-            f"The network re-routes around a failure after {after}. Real networks take milliseconds to seconds: waiting costs these "
-            "transports far more there."
+            f"The network re-routes around a failure after {after}. Real networks take "
+            "milliseconds to seconds: waiting costs these transports far more there."
         )
 
 
 def _illustrations(runs: Sequence[Run]) -> list[str]:
     return (
-        ["TCP and MPTCP illustrate, they are no comparison: their figures move with this machine (docs/why/tcp.md)."]
+        [
+            (
+                "TCP and MPTCP illustrate, they are no comparison: their figures move with this "
+                "machine (docs/why/tcp.md)."
+            )
+        ]
         if any(r.kind in KERNEL_KINDS for r in runs)
         else []
     )
 
 
-# --- the terminal --------------------------------------------------------------------------------------------------
+# --- the terminal ---------------------------------------------------------------------------------
 
 
 def show(console: Console, summary: Summary, directory: Path, everything: bool = False) -> None:
-    """Print the answer, one table or ``everything``, what speaks against the run, and where the files are."""
+    """Print the answer, one table or ``everything``, what speaks against the run, and where the
+    files are."""
     found = {section.key: section.blocks for section in sections(summary, {}, lambda run: None)}
-    blocks = [block for key in IN_TERMINAL for block in found.get(key, ())] if everything else [*one_table(found), *against(summary)]
+    blocks = (
+        [block for key in IN_TERMINAL for block in found.get(key, ())]
+        if everything
+        else [*one_table(found), *against(summary)]
+    )
     for block in [*answer(summary), *blocks, Words(verdict(summary), "")]:
         if isinstance(block, (Table, Words)) and block.on != PAGE:
             console.print(rich(block, short=not everything))
     plots = len(list((directory / "plots").glob("*.png")))
-    places = {f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""): directory}
-    places |= {f"Report: {directory / REPORT}": directory / REPORT, f"Path by path: {directory / REPLAY}": directory / REPLAY}
+    places = {
+        f"Data: {directory}/"
+        + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""): directory
+    }
+    places |= {
+        f"Report: {directory / REPORT}": directory / REPORT,
+        f"Path by path: {directory / REPLAY}": directory / REPLAY,
+    }
     for line, path in places.items():
         if path == directory or path.is_file():
             console.print(line, soft_wrap=True)
     if not everything:
-        console.print(rich(Words("All tables: the report, or --all. How to read them: docs/how/report.md.")))
+        console.print(
+            rich(Words("All tables: the report, or --all. How to read them: docs/how/report.md."))
+        )
 
 
 def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
     """Choose the cost, unless each setting has one; else jobs, or what runs reached."""
     for key in ("cost", "jobs", "runs"):
-        tables = [block for block in found.get(key, ()) if isinstance(block, Table) and block.on != PAGE]
+        tables = [
+            block for block in found.get(key, ()) if isinstance(block, Table) and block.on != PAGE
+        ]
         if tables and (key != "cost" or len(tables) == 1):
             return [tables[0], *([Words(SHORT)] if key == "cost" else [])]
     return []
@@ -558,7 +742,12 @@ def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
 
 def against(summary: Summary) -> list[Block]:
     lines = failed_lines(summary.checks)
-    lines += [[(f"{run.run}: {reason}", mark)] for run in summary.runs for reason, mark in _reasons(run) if reason not in run.notes]
+    lines += [
+        [(f"{run.run}: {reason}", mark)]
+        for run in summary.runs
+        for reason, mark in _reasons(run)
+        if reason not in run.notes
+    ]
     notes = {note: run.run for run in reversed(summary.runs) for note in run.notes}
     lines += [[(f"{name}: {note}", "doubt")] for note, name in notes.items()]
     return [Words(line, "") for line in [*lines, *_illustrations(summary.runs)]]

@@ -1,4 +1,5 @@
-"""Measures what a data packet costs on this machine, and keeps it. A run chooses its dilation by it (docs/why/time.md)."""
+"""Measures what a data packet costs on this machine, and keeps it. A run chooses its dilation by it
+(docs/why/time.md)."""
 
 from __future__ import annotations
 
@@ -17,17 +18,19 @@ from testbed.machine.quota import quota_cores
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
 MAX_AGE_S, MAX_AGE_BUSY_S = 86_400, 600
-"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. On shared cores a packet costs up to
-four times as much [measured]; that must not stretch a day's runs."""
+"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours].
+On shared cores a packet costs up to four times as much [measured]; that must not stretch a day's
+runs."""
 BUSY_CORES = 0.5
 ROUNDS, SECONDS = 1, 3.0
-"""Measured rings, and the least length of each, s. In a shorter ring a packet costs up to half as much again [measured]."""
+"""Measured rings, and the least length of each, s. In a shorter ring a packet costs up to half as
+much again [measured]."""
 LOOKS, LOOK_S = 3, 0.4
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`; ``measured_s``: since the epoch;
-    ``others_cores``: cores that others took just before."""
+    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`;
+    ``measured_s``: since the epoch; ``others_cores``: cores that others took just before."""
 
     cpu_us: float
     measured_s: float
@@ -51,7 +54,8 @@ def calibration(progress: Callable[[str, float], None], renew: bool = False) -> 
     made = Calibration(cpu_us, time.time(), others, machine())
     place = file()
     place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_suffix(f".{os.urandom(4).hex()}.part")  # another run may calibrate at this moment
+    # another run may calibrate at this moment
+    part = place.with_suffix(f".{os.urandom(4).hex()}.part")
     part.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
     part.replace(place)
     return made
@@ -62,7 +66,11 @@ def read() -> Calibration | None:
         kept = msgspec.json.decode(file().read_bytes(), type=Calibration)
     except (OSError, msgspec.MsgspecError):
         return None
-    return kept if kept.machine == machine() and 0 <= time.time() - kept.measured_s < keeps_s(kept) else None
+    return (
+        kept
+        if kept.machine == machine() and 0 <= time.time() - kept.measured_s < keeps_s(kept)
+        else None
+    )
 
 
 def keeps_s(made: Calibration) -> int:
@@ -75,12 +83,21 @@ def file() -> Path:
 
 def machine() -> dict[str, str | int]:
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+        model = next(
+            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+            platform.machine(),
+        )
     import agents.process.loop  # compiled, or source: it costs accordingly
 
     made = int(os.stat(agents.process.loop.__file__).st_mtime)
     quota = f"{quota_cores():.2g}"  # a packet costs more where a run is stopped again and again
-    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "quota": quota, "kernel": platform.release(), "engine": made}
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "quota": quota,
+        "kernel": platform.release(),
+        "engine": made,
+    }
 
 
 def others_cores() -> float:

@@ -1,5 +1,5 @@
-"""Measures how many packets a second one core builds and understands, without any I/O. It is compiled with the engine, so that its own loop
-costs little."""
+"""Measures how many packets a second one core builds and understands, without any I/O. It is
+compiled with the engine, so that its own loop costs little."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ TURN = 40 * NS
 
 
 def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool | int | float]:
-    """Return packets/s of a transfer between two engines in memory: built, checked (iCRC), placed and SACKed. With ``foreign``, memories
-    are reached by system calls, as those of an RDMA program are."""
+    """Return packets/s of a transfer between two engines in memory: built, checked (iCRC), placed
+    and SACKed. With ``foreign``, memories are reached by system calls, as those of an RDMA program
+    are."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
     options = {"congestion": "fixed", "window_bdp": 20.0}
@@ -64,7 +65,9 @@ def carry(now: int, sender: Endpoint, receiver: Endpoint) -> int:
     frames: list[tuple[int, bytes]] = []
     port = sender.transmit(now)
     while port >= 0:
-        frames.append((port, b"".join((sender.tx_frame, sender.tx_payload or b"", sender.tx_trailer))))
+        frames.append(
+            (port, b"".join((sender.tx_frame, sender.tx_payload or b"", sender.tx_trailer)))
+        )
         port = sender.transmit(now)
     for port, frame in frames:
         receiver.receive(now, port, memoryview(frame), 0, len(frame))

@@ -1,4 +1,5 @@
-"""Measures the engine through the emulated fabric, beside a bare sender on the same paths, and how long fabrics take to come and go."""
+"""Measures the engine through the emulated fabric, beside a bare sender on the same paths, and how
+long fabrics take to come and go."""
 
 from __future__ import annotations
 
@@ -21,15 +22,20 @@ from topologies.clos import Fabric
 from topologies.fabrics import usual_dilation
 from topologies.units import US
 
-BENCH, DILATION = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, delay_ps=20 * US), 100.0
-"""Rates are above what this path can carry, so that the processor is the limit. At the default delay a wake-up would be longer than a base
-RTT, and no window could be filled."""
+BENCH, DILATION = (
+    Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, delay_ps=20 * US),
+    100.0,
+)
+"""Rates are above what this path can carry, so that the processor is the limit. At the default
+delay a wake-up would be longer than a base RTT, and no window could be filled."""
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
-def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, float]:
-    """Return data packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end. ``posted`` WRITEs of ``size`` bytes are under way
-    from h0 to h1."""
+def stream(
+    cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8
+) -> dict[str, float]:
+    """Return data packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end. ``posted``
+    WRITEs of ``size`` bytes are under way from h0 to h1."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
         config = {
@@ -44,10 +50,17 @@ def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 2
             "options": {**ENGINE_OPTIONS, "congestion": congestion},
         }
         argv = [sys.executable, "-m", "testbed.bench.stream", json.dumps(config)]
-        ends.append(cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        ends.append(
+            cluster.net[f"h{host}"].popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        )
     qp_lines = [e.stdout.readline() for e in ends]
     if not all(qp_lines):
-        raise UserError(f"the stream's ends did not start: {''.join(e.communicate()[1] or '' for e in ends)[-200:]}")
+        raise UserError(
+            "the stream's ends did not start: "
+            f"{''.join(e.communicate()[1] or '' for e in ends)[-200:]}"
+        )
     for end, peer_line in zip(ends, reversed(qp_lines), strict=True):
         end.stdin.write(peer_line)
         end.stdin.flush()
@@ -68,48 +81,76 @@ def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 2
 
 
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, object]]:
-    """Let a ``bare`` sender and the ``engine``, under NSCC and with a fixed window, take turns. Returns medians, their ratios, every
-    round."""
+    """Let a ``bare`` sender and the ``engine``, under NSCC and with a fixed window, take turns.
+    Returns medians, their ratios, every round."""
     measurements: list[dict[str, dict[str, float]]] = []
     with Cluster(BENCH, dilation=DILATION, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
             bare = blast(cluster, {0: 1}, seconds)
-            measurements.append({"bare": bare, "engine": stream(cluster, seconds, "nscc"), "fixed": stream(cluster, seconds, "fixed")})
+            measurements.append(
+                {
+                    "bare": bare,
+                    "engine": stream(cluster, seconds, "nscc"),
+                    "fixed": stream(cluster, seconds, "fixed"),
+                }
+            )
 
     def median(kind: str, figure: str = "packets_per_second") -> float:
         return float(statistics.median(m[kind][figure] for m in measurements))
 
     sender, engine, fixed = median("bare"), median("engine"), median("fixed")
     return {
-        "bare": {"packets_per_second": sender, "cpu_us_per_packet": median("bare", "cpu_us_per_packet")},
-        "engine": {
-            "packets_per_second": engine, "ratio": engine / sender, "fixed_packets_per_second": fixed, "fixed_ratio": fixed / sender,
-            "nscc_cost": 1 - engine / fixed, "rounds": measurements,
+        "bare": {
+            "packets_per_second": sender,
+            "cpu_us_per_packet": median("bare", "cpu_us_per_packet"),
         },
-    }  # fmt: skip
+        "engine": {
+            "packets_per_second": engine,
+            "ratio": engine / sender,
+            "fixed_packets_per_second": fixed,
+            "fixed_ratio": fixed / sender,
+            "nscc_cost": 1 - engine / fixed,
+            "rounds": measurements,
+        },
+    }
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, object]]:
-    """Measure seconds: ``up_s`` until every link carries packets, ``agents_s`` from there until every agent answers, ``down_s`` until the
-    kernel has removed all."""
+    """Measure seconds: ``up_s`` until every link carries packets, ``agents_s`` from there until
+    every agent answers, ``down_s`` until the kernel has removed all."""
     rows = []
     for n, name in enumerate(names):
         fabric, dilation = load_fabric(name), usual_dilation(name)
         seconds: dict[str, list[float]] = {"up_s": [], "agents_s": [], "down_s": []}
         for k in range(rounds):
-            progress(f"{name} up and down, round {k + 1} of {rounds}", (n + k / rounds) / len(names))
-            with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric, dilation=dilation) as cluster:
+            progress(
+                f"{name} up and down, round {k + 1} of {rounds}", (n + k / rounds) / len(names)
+            )
+            with (
+                tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs,
+                Cluster(fabric, dilation=dilation) as cluster,
+            ):
                 seconds["up_s"].append(cluster.booted_ns / 1e9)
                 started = time.monotonic()
                 cluster.start_agents("mrc", {}, Path(logs), 1, alone=False)
                 seconds["agents_s"].append(time.monotonic() - started)
-                watcher = netlink.LinkSocket(cluster.net.namespaces["h0"])  # its NIC ports go when the switches' namespace is really gone
+                # its NIC ports go when the switches' namespace is really gone
+                watcher = netlink.LinkSocket(cluster.net.namespaces["h0"])
                 started = time.monotonic()
                 cluster.stop()
-                while any(state.ifindex >= layout.PORT_BASE for state in watcher.dump().values()) and time.monotonic() - started < 10:
+                while (
+                    any(state.ifindex >= layout.PORT_BASE for state in watcher.dump().values())
+                    and time.monotonic() - started < 10
+                ):
                     time.sleep(0.002)
                 seconds["down_s"].append(time.monotonic() - started)
                 watcher.close()
-        rows.append({"fabric": name, "links": len(fabric.links), **{key: statistics.median(values) for key, values in seconds.items()}})
+        rows.append(
+            {
+                "fabric": name,
+                "links": len(fabric.links),
+                **{key: statistics.median(values) for key, values in seconds.items()},
+            }
+        )
     return rows

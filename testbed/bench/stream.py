@@ -1,4 +1,5 @@
-"""One end of a one-way stream of WRITEs, run in a host's namespace: ``python -m testbed.bench.stream CONFIG``.
+"""One end of a one-way stream of WRITEs, run in a host's namespace: ``python -m
+testbed.bench.stream CONFIG``.
 
 In JSON lines it writes its queue pair, reads the peer's, runs, and writes what it did.
 """
@@ -21,7 +22,9 @@ def main() -> int:
     config = json.loads(sys.argv[1])
     fabric = Fabric.from_dict(config["fabric"])
     clock = WallClock(**config["clock"])
-    device = Device(fabric, config["host"], clock, config.get("transport", "mrc"), config.get("options", {}), 1)
+    device = Device(
+        fabric, config["host"], clock, config.get("transport", "mrc"), config.get("options", {}), 1
+    )
     memory = bytearray(config["bytes"])
     region = device.register(memory)
     own_qp = device.create_qp(config["peer"])
@@ -50,7 +53,14 @@ def main() -> int:
             device.poll(clock.patience(POLL_S))
     counters = device.counters()
     print(
-        json.dumps({"messages": messages, "seconds": time.monotonic() - started, "cpu": time.process_time(), "counters": counters}),
+        json.dumps(
+            {
+                "messages": messages,
+                "seconds": time.monotonic() - started,
+                "cpu": time.process_time(),
+                "counters": counters,
+            }
+        ),
         flush=True,
     )
     device.close()

@@ -12,9 +12,14 @@ from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, 
 INNER, UDP, BTH = 54, 94, 102
 ICRC = 4
 KINDS = {
-    **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"), 0xD1: "ack", 0xD8: "request", 0xD9: "response", 0xDC: "sack",
-    0xDD: "nack", 0xDE: "probe",
-}  # fmt: skip
+    **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"),
+    0xD1: "ack",
+    0xD8: "request",
+    0xD9: "response",
+    0xDC: "sack",
+    0xDD: "nack",
+    0xDE: "probe",
+}
 OPCODES = {kind: opcode for opcode, kind in reversed(KINDS.items())}
 TRIMMED = (18, 20)
 
@@ -37,8 +42,9 @@ def icrc(frame: bytes) -> bytes:
 
 @dataclass
 class Frame:
-    """``outer`` and ``inner``: source and destination. ``values``: every field by its key, ``payload`` (without padding), ``reserved``
-    (fields that are not 0), ``icrc`` and ``lengths`` (whether they are right). ``sets``: numbers that follow from several fields."""
+    """``outer`` and ``inner``: source and destination. ``values``: every field by its key,
+    ``payload`` (without padding), ``reserved`` (fields that are not 0), ``icrc`` and ``lengths``
+    (whether they are right). ``sets``: numbers that follow from several fields."""
 
     kind: str
     name: str
@@ -48,9 +54,11 @@ class Frame:
     sets: dict[str, set[int]] = dataclasses.field(default_factory=dict)
 
 
-def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b"") -> bytes:
-    """``outer`` and ``inner``: source and destination in a row. ``given`` holds ``opcode``, ``ev``, ``dscp``, ``ecn``, ``udp_port``, or any
-    field."""
+def build(
+    given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b""
+) -> bytes:
+    """``outer`` and ``inner``: source and destination in a row. ``given`` holds ``opcode``, ``ev``,
+    ``dscp``, ``ecn``, ``udp_port``, or any field."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):
@@ -62,7 +70,12 @@ def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payl
     hops = values.get("hop_limit", 64)
 
     def ip(flow: int, length: int, following: int, addresses: bytes) -> bytes:
-        return (word | flow).to_bytes(4, "big") + length.to_bytes(2, "big") + bytes((following, hops)) + addresses
+        return (
+            (word | flow).to_bytes(4, "big")
+            + length.to_bytes(2, "big")
+            + bytes((following, hops))
+            + addresses
+        )
 
     frame = mac * 2 + b"\x86\xdd" + ip(0, 40 + udp_length, 41, outer)
     frame += ip(values["ev"] >> 16, udp_length, 17, inner)
@@ -73,7 +86,12 @@ def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payl
 
 def parse(frame: bytes) -> Frame:
     """Raises ValueError for frames that are not MRC's."""
-    if len(frame) < BTH + 12 + ICRC or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[60] != 17:
+    if (
+        len(frame) < BTH + 12 + ICRC
+        or frame[12:14] != b"\x86\xdd"
+        or frame[20] != 41
+        or frame[60] != 17
+    ):
         raise ValueError(f"{len(frame)} bytes that are not IPv6 in IPv6 with UDP and a BTH")
     opcode = frame[BTH]
     if opcode not in AFTER_BTH:
@@ -81,12 +99,17 @@ def parse(frame: bytes) -> Frame:
     word, inner_word = (int.from_bytes(frame[at : at + 4], "big") for at in (14, INNER))
     lengths = [int.from_bytes(frame[at : at + 2], "big") for at in (18, 58, 98)]
     d = {
-        "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": frame[21],
+        "dscp": word >> 22 & 0x3F,
+        "ecn": word >> 20 & 3,
+        "hop_limit": frame[21],
         "inner_hop_limit": frame[61],
-        "inner_dscp": inner_word >> 22 & 0x3F, "inner_ecn": inner_word >> 20 & 3,
+        "inner_dscp": inner_word >> 22 & 0x3F,
+        "inner_ecn": inner_word >> 20 & 3,
         "ev": (inner_word & 0xFFFF) << 16 | int.from_bytes(frame[UDP : UDP + 2], "big"),
-        "udp_port": int.from_bytes(frame[96:98], "big"), "udp_checksum": int.from_bytes(frame[100:102], "big"), "reserved": 0,
-    }  # fmt: skip
+        "udp_port": int.from_bytes(frame[96:98], "big"),
+        "udp_checksum": int.from_bytes(frame[100:102], "big"),
+        "reserved": 0,
+    }
     at = BTH + sum(map(size, ("BTH", *AFTER_BTH[opcode])))
     if len(frame) < at + ICRC:
         raise ValueError(f"a {PACKETS[opcode]} that is cut short")
@@ -103,20 +126,46 @@ def parse(frame: bytes) -> Frame:
     trimmed = d["dscp"] in TRIMMED
     d["payload"] = max(0, len(frame) - ICRC - d["pad"] - at)
     d["icrc"] = int(trimmed or icrc(frame[:-ICRC]) == frame[-ICRC:])
-    d["lengths"] = int(trimmed or lengths == [len(frame) - INNER, len(frame) - UDP, len(frame) - UDP])
-    return Frame(KINDS[opcode], PACKETS[opcode], (frame[22:38], frame[38:54]), (frame[62:78], frame[78:94]), d)
+    d["lengths"] = int(
+        trimmed or lengths == [len(frame) - INNER, len(frame) - UDP, len(frame) - UDP]
+    )
+    return Frame(
+        KINDS[opcode],
+        PACKETS[opcode],
+        (frame[22:38], frame[38:54]),
+        (frame[62:78], frame[78:94]),
+        d,
+    )
 
 
 def shown(frame: Frame) -> dict[str, str]:
     d = frame.values
-    rows = {"packet": frame.name, "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
-    usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}
+    rows = {
+        "packet": frame.name,
+        "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}",
+        "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0],
+    }
+    usual = {
+        field.key: field.usual
+        for field in fields_of(d["opcode"])
+        if field.key not in ("psn", "dqpn")
+    }
     for field in fields_of(d["opcode"]):
         if field.key not in ("", "opcode") and d[field.key] != usual.get(field.key, -1):
-            rows[field.key] = f"{d[field.key]:X}h" if field.key in ("va", "rkey", "bitmap", "imm") else str(d[field.key])
+            rows[field.key] = (
+                f"{d[field.key]:X}h"
+                if field.key in ("va", "rkey", "bitmap", "imm")
+                else str(d[field.key])
+            )
     if d["payload"]:
         rows["payload"] = f"{d['payload']} bytes"
-    for name, right in (("reserved", 0), ("icrc", 1), ("lengths", 1), ("hop_limit", 64), ("udp_checksum", 0)):
+    for name, right in (
+        ("reserved", 0),
+        ("icrc", 1),
+        ("lengths", 1),
+        ("hop_limit", 64),
+        ("udp_checksum", 0),
+    ):
         if d[name] != right:
             rows[name] = f"{d[name]} instead of {right}"
     return rows

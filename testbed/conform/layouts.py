@@ -1,4 +1,5 @@
-"""Layouts on the wire, as data: every header's fields, and the values that have names. docs/why/protocol.md, section 4, is made from it.
+"""Layouts on the wire, as data: every header's fields, and the values that have names.
+docs/why/protocol.md, section 4, is made from it.
 
 Nothing here comes from the engine, so that the judge does not share its mistakes.
 """
@@ -34,13 +35,32 @@ HEADERS: dict[str, tuple[Bits, ...]] = {
         Bits(1, "a: asks for a SACK at once", "ackreq"),
         _reserved(1),
         Bits(1, "rtx: a retransmission; in a SACK the trigger's", "rtx"),
-        Bits(1, "ts: a TSETH follows: 1 in WRITEs **[ours]**, else 0, since others have their timestamp elsewhere **[ours]**", "ts"),
+        Bits(
+            1,
+            "ts: a TSETH follows: 1 in WRITEs **[ours]**, else 0, since others have their "
+            "timestamp elsewhere **[ours]**",
+            "ts",
+        ),
         _reserved(4),
-        Bits(24, "PSN; in a SACK the cumulative PSN, in a NACK the PSN refused, in a Reliability Probe 0", "psn"),
+        Bits(
+            24,
+            "PSN; in a SACK the cumulative PSN, in a NACK the PSN refused, in a Reliability "
+            "Probe 0",
+            "psn",
+        ),
     ),
     "METH": (Bits(16, "RQMSN, low 16 bits", "rqmsn"), Bits(16, "MSN, low 16 bits", "msn")),
-    "TSETH": (Bits(16, "transmit timestamp", "tx_ts"), Bits(1, "tsr: 0", "tsr"), _reserved(11), Bits(4, "ftype: 1", "ftype", usual=1)),
-    "RETH": (Bits(64, "virtual address of this packet's payload", "va"), Bits(32, "rkey", "rkey"), Bits(32, "dmalen", "dmalen")),
+    "TSETH": (
+        Bits(16, "transmit timestamp", "tx_ts"),
+        Bits(1, "tsr: 0", "tsr"),
+        _reserved(11),
+        Bits(4, "ftype: 1", "ftype", usual=1),
+    ),
+    "RETH": (
+        Bits(64, "virtual address of this packet's payload", "va"),
+        Bits(32, "rkey", "rkey"),
+        Bits(32, "dmalen", "dmalen"),
+    ),
     "Imm": (Bits(32, "immediate", "imm"),),
     "AETH": (Bits(8, "syndrome", "syndrome"), Bits(24, "MSN: messages completed", "msn")),
     "SETH": (
@@ -50,7 +70,13 @@ HEADERS: dict[str, tuple[Bits, ...]] = {
         _reserved(3),
         Bits(1, "pr: answers a Reliability Probe", "pr"),
         _reserved(1),
-        Bits(16, "from the cumulative PSN to the trigger's; 0 if it does not fit. With pr the probe's id", "ack_psn_offset", signed=True),
+        Bits(
+            16,
+            "from the cumulative PSN to the trigger's; 0 if it does not fit. With pr the probe's "
+            "id",
+            "ack_psn_offset",
+            signed=True,
+        ),
         Bits(32, "the trigger's EV", "entropy"),
         Bits(16, "low 16 bits of this SACK's sender's QPN **[ours]**", "spdcid"),
         Bits(16, "low 16 bits of its receiver's QPN **[ours]**", "dpdcid"),
@@ -68,7 +94,12 @@ HEADERS: dict[str, tuple[Bits, ...]] = {
         Bits(15, "packets that have arrived above the cumulative PSN", "ooo_count"),
         Bits(1, "restore_cwnd: nobody else sends to this host", "restore_cwnd"),
         Bits(7, "receiver's penalty for the window", "rcv_cwnd_pen"),
-        Bits(24, "bytes of new packets in units of 256, rounded down; each is payload + 88, at least 256 **[UET]**", "rcvd_bytes"),
+        Bits(
+            24,
+            "bytes of new packets in units of 256, rounded down; each is payload + 88, at least "
+            "256 **[UET]**",
+            "rcvd_bytes",
+        ),
     ),
     "NETH": (
         Bits(16, "type, nxt: 0", "type"),
@@ -78,7 +109,11 @@ HEADERS: dict[str, tuple[Bits, ...]] = {
         Bits(16, "low 16 bits of this NACK's sender's QPN **[ours]**", "spdcid"),
         Bits(16, "low 16 bits of its receiver's QPN **[ours]**", "dpdcid"),
         _reserved(8),
-        Bits(24, "PSN refused; of a Reliability Probe its id, here and as the PSN of the BTH **[ours]**", "nack_psn"),
+        Bits(
+            24,
+            "PSN refused; of a Reliability Probe its id, here and as the PSN of the BTH **[ours]**",
+            "nack_psn",
+        ),
         Bits(4, "CC type: 2", "cc_type", usual=2),
         _reserved(12),
         Bits(16, "timestamp of the packet refused", "tx_ts"),
@@ -97,7 +132,11 @@ HEADERS: dict[str, tuple[Bits, ...]] = {
         _reserved(14),
         Bits(2, "operation: 0 Port Status Update, 1 EV Probe", "op"),
         _reserved(16),
-        Bits(32, "port status mask: 2^p is in it if the port to plane p is up; not read in an EV Probe", "port_status_mask"),
+        Bits(
+            32,
+            "port status mask: 2^p is in it if the port to plane p is up; not read in an EV Probe",
+            "port_status_mask",
+        ),
         _reserved(32),
         Bits(16, "timestamp", "tx_ts"),
         Bits(16, "as in a TSETH", "ftype", usual=1),
@@ -151,7 +190,10 @@ REASONS = {
 }
 """A NACK's reason -> its name, and whether it is ever sent."""
 CLASSES = {  # by DSCP value: the class's name, and who is in it
-    48: ("CONTROL", "SACK, NACK, ACK, endpoint operations; the high class of every port, never trimmed"),
+    48: (
+        "CONTROL",
+        "SACK, NACK, ACK, endpoint operations; the high class of every port, never trimmed",
+    ),
     10: ("TRIMMABLE", "data and Reliability Probes that a switch may trim"),
     12: ("NO_TRIM", "data and Reliability Probes on a fabric that does not trim"),
     14: ("TRIMMABLE_RETX", "retransmitted data that a switch may trim"),

@@ -1,6 +1,8 @@
-"""Plays a case: sends its frames, waits for those that must come, and refuses those that must not. Imports nothing of the engine.
+"""Plays a case: sends its frames, waits for those that must come, and refuses those that must not.
+Imports nothing of the engine.
 
-The judge is the target's peer. PSNs in a case count from the sender's first one, times are base RTTs.
+The judge is the target's peer. PSNs in a case count from the sender's first one, times are base
+RTTs.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Target(Protocol):
     way_rtts: float
 
     def parameters(self) -> dict[str, int]:
-        """Make the queue pair: ``host``, ``qpn``, ``psn``, ``mpr``, and ``va``, ``rkey``, ``length`` of memory that may be written."""
+        """Make the queue pair: ``host``, ``qpn``, ``psn``, ``mpr``, and ``va``, ``rkey``,
+        ``length`` of memory that may be written."""
 
     def connect(self, remote: dict[str, int]) -> None:
         """Bring the queue pair to RTS, with the judge's own ``host``, ``qpn``, ``psn``, ``mpr``."""
@@ -53,16 +56,20 @@ class Target(Protocol):
         """Let a frame arrive at its port."""
 
     def until(self, when: int) -> tuple[int, bytes] | None:
-        """Return (plane, frame) of the next frame that the target sends; None if ``when`` comes first."""
+        """Return (plane, frame) of the next frame that the target sends; None if ``when`` comes
+        first."""
 
     def order(self, op: str, **keys: Any) -> Any:
-        """Order ``write``, ``recv``, ``port``, ``completions`` or ``memory``. Raises :class:`Unsupported`."""
+        """Order ``write``, ``recv``, ``port``, ``completions`` or ``memory``. Raises
+        :class:`Unsupported`."""
 
     def close(self) -> None: ...
 
 
 class Failed(Exception):
-    def __init__(self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(text)
         self.got, self.wanted = list(got), dict(wanted or {})
 
@@ -94,7 +101,9 @@ def _numbers(text: str) -> set[int]:
 class Play:
     def __init__(self, case: Case, target: Target, fabric: Fabric, base_rtt: int) -> None:
         self.case, self.target, self.fabric, self.base_rtt = case, target, fabric, base_rtt
-        self.known: dict[str, Mapping[str, int]] = {"fabric": {"planes": fabric.planes, "mtu": fabric.mtu}}
+        self.known: dict[str, Mapping[str, int]] = {
+            "fabric": {"planes": fabric.planes, "mtu": fabric.mtu}
+        }
         self.inbox: list[Frame] = []
         self.all: list[Frame] = []
         self.auto: dict[str, set[int]] | None = None
@@ -102,7 +111,8 @@ class Play:
         self.ends: dict[int, int] = {}  # PSN of a message's last packet -> its MSN
         self.stamp = 0x100
         self.writes = 0
-        self.completed: list[dict[str, int | str | None]] = []  # requests that are finished and were not asked about yet
+        # requests that are finished and were not asked about yet
+        self.completed: list[dict[str, int | str | None]] = []
 
     def run(self) -> Outcome:
         steps = list(self.case.steps)
@@ -118,15 +128,21 @@ class Play:
                 self.step = step
                 getattr(self, f"_{step.verb}")(step)
         except Failed as failed:
-            return Outcome(self.case, "fail", f"line {self.step.line}: {self.step.text}: {failed}", self._sides(failed))
+            return Outcome(
+                self.case,
+                "fail",
+                f"line {self.step.line}: {self.step.text}: {failed}",
+                self._sides(failed),
+            )
         except Unsupported as error:
             return Outcome(self.case, "unsupported", str(error))
         return Outcome(self.case, "pass")
 
-    # --- values ------------------------------------------------------------------------------------------------
+    # --- values -----------------------------------------------------------------------------------
 
     def value(self, text: str) -> int:
-        """Evaluate a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
+        """Evaluate a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises
+        Failed."""
         if match := re.fullmatch(r"(\d+):(\d+)", text):
             return ev(int(match[1]), int(match[2]))
         total, sign = 0, 1
@@ -146,7 +162,7 @@ class Play:
             total += sign * int(number)
         return total
 
-    # --- the network -------------------------------------------------------------------------------------------
+    # --- the network ------------------------------------------------------------------------------
 
     def _pass(self, rtts: float, stop: Callable[[Frame], bool] | None = None) -> Frame | None:
         end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
@@ -172,16 +188,24 @@ class Play:
         d |= {"plane": plane, "t": self.target.now()}
         if kind == "sack":
             d["cack"] = _delta(d["cack_psn"], self.mine["psn"])
-            d |= {"probe": d["ack_psn_offset"] & 0xFFFF} if d["pr"] else {"trigger": d["cack"] + d["ack_psn_offset"]}
+            d |= (
+                {"probe": d["ack_psn_offset"] & 0xFFFF}
+                if d["pr"]
+                else {"trigger": d["cack"] + d["ack_psn_offset"]}
+            )
             first = d["cack"] + d["sack_offset"]
             bits = {first + i: d["bitmap"] >> i & 1 for i in range(64)}
-            frame.sets["has"] = {psn for psn, bit in bits.items() if bit} | set(range(d["cack"] + 1))
+            frame.sets["has"] = {psn for psn, bit in bits.items() if bit} | set(
+                range(d["cack"] + 1)
+            )
             frame.sets["lacks"] = {psn for psn, bit in bits.items() if not bit and psn > d["cack"]}
         elif kind == "nack":
             d["nack"] = _delta(d["nack_psn"], self.mine["psn"])
         elif kind == "write":
             d["at"] = d["va"]
-        d["rel"] = _delta(d["psn"], self.mine["psn"] if kind in ("sack", "ack", "nack") else self.its["psn"])
+        d["rel"] = _delta(
+            d["psn"], self.mine["psn"] if kind in ("sack", "ack", "nack") else self.its["psn"]
+        )
         self._hold_to_rules(frame)
         return frame
 
@@ -192,27 +216,43 @@ class Play:
         classes = {"write": (again, 22) if d["rtx"] else (first,), "probe": (first, 22)}
         numbered = {"probe": 0, "nack": d.get("nack_psn"), "sack": d.get("cack_psn")}
         wrong = {
-            "iCRC": d["icrc"] != 1, "lengths": d["lengths"] != 1, "reserved fields": d["reserved"] != 0,
-            "UDP checksum": d["udp_checksum"] != 0, "UDP port": d["udp_port"] != self.fabric.udp_port,
-            "partition key": d["pkey"] != 0xFFFF, "m, se or tver": d["bth_m"] | d["se"] | d["tver"] != 0,
-            "pad": d["pad"] != -d["payload"] % 4, "a: asks for nothing": d["ackreq"] and kind != "write",
+            "iCRC": d["icrc"] != 1,
+            "lengths": d["lengths"] != 1,
+            "reserved fields": d["reserved"] != 0,
+            "UDP checksum": d["udp_checksum"] != 0,
+            "UDP port": d["udp_port"] != self.fabric.udp_port,
+            "partition key": d["pkey"] != 0xFFFF,
+            "m, se or tver": d["bth_m"] | d["se"] | d["tver"] != 0,
+            "pad": d["pad"] != -d["payload"] % 4,
+            "a: asks for nothing": d["ackreq"] and kind != "write",
             "rtx": d["rtx"] and kind not in ("write", "sack"),
-            "type, nxt or flags": any(d.get(key) for key in ("type", "nxt", "cc_flags", "tsr", "vendor")),
-            "PSN in its BTH": d["psn"] >> 16 != 0 if kind in ("request", "response") else d["psn"] != numbered.get(kind, d["psn"]),
+            "type, nxt or flags": any(
+                d.get(key) for key in ("type", "nxt", "cc_flags", "tsr", "vendor")
+            ),
+            "PSN in its BTH": d["psn"] >> 16 != 0
+            if kind in ("request", "response")
+            else d["psn"] != numbered.get(kind, d["psn"]),
             "ftype": d.get("ftype", 1) != 1,
-            "ECN: data is ECT(0), control not-ECT": (d["ecn"], d["inner_ecn"]) != ((2, 2) if data else (0, 0)),
+            "ECN: data is ECT(0), control not-ECT": (d["ecn"], d["inner_ecn"])
+            != ((2, 2) if data else (0, 0)),
             "DSCP outside and inside": d["dscp"] != d["inner_dscp"],
             "DSCP": d["dscp"] not in classes.get(kind, (48,)),
-            "hop limit": d["inner_hop_limit"] != 64 or not 60 <= d["hop_limit"] <= 64, "outer source": frame.outer[0] != frame.inner[0],
-            "inner addresses": frame.inner != tuple(map(inner_address, (self.its["host"], self.mine["host"]))),
-            "plane of its EV": d["ev"] >> 16 != d["plane"], "EV: none of this pair's": d["ev"] not in self.evs,
+            "hop limit": d["inner_hop_limit"] != 64 or not 60 <= d["hop_limit"] <= 64,
+            "outer source": frame.outer[0] != frame.inner[0],
+            "inner addresses": frame.inner
+            != tuple(map(inner_address, (self.its["host"], self.mine["host"]))),
+            "plane of its EV": d["ev"] >> 16 != d["plane"],
+            "EV: none of this pair's": d["ev"] not in self.evs,
             "ts flag": d["ts"] != (kind == "write"),
-            "destination QPN": d["dqpn"] != (2 if kind in ("request", "response") else self.mine["qpn"]),
+            "destination QPN": d["dqpn"]
+            != (2 if kind in ("request", "response") else self.mine["qpn"]),
             "QPNs": kind in ("sack", "nack", "probe")
             and (d["spdcid"], d["dpdcid"]) != (self.its["qpn"] & 0xFFFF, self.mine["qpn"] & 0xFFFF),
             "CC type": d.get("cc_type", 2 * (kind == "nack")) != 2 * (kind == "nack"),
-        }  # fmt: skip
-        if d["ev"] in self.evs and frame.outer[1] != path_address(self.fabric, self.its["host"], self.mine["host"], d["ev"]):
+        }
+        if d["ev"] in self.evs and frame.outer[1] != path_address(
+            self.fabric, self.its["host"], self.mine["host"], d["ev"]
+        ):
             wrong["outer address: another path than the EV's"] = True
         if found := [name for name, bad in wrong.items() if bad]:
             raise Failed(f"a {frame.name} with a wrong {', '.join(found)}", [frame])
@@ -225,22 +265,34 @@ class Play:
             path = shift(path)
         me, it = inner_address(self.mine["host"]), inner_address(self.its["host"])
         usual = {
-            "opcode": codec.OPCODES[kind], "dscp": 10 if data else 48, "ecn": 2 if data else 0, "udp_port": self.fabric.udp_port,
-            "dqpn": 2 if kind in ("request", "response") else self.its["qpn"], "spdcid": self.mine["qpn"], "dpdcid": self.its["qpn"],
-            "ts": int(kind == "write"), "tx_ts": self.stamp,
-        }  # fmt: skip
+            "opcode": codec.OPCODES[kind],
+            "dscp": 10 if data else 48,
+            "ecn": 2 if data else 0,
+            "udp_port": self.fabric.udp_port,
+            "dqpn": 2 if kind in ("request", "response") else self.its["qpn"],
+            "spdcid": self.mine["qpn"],
+            "dpdcid": self.its["qpn"],
+            "ts": int(kind == "write"),
+            "tx_ts": self.stamp,
+        }
         self.stamp += 1
         source = inner_address(given.pop("from_host", self.mine["host"]))
-        return given.pop("plane", where >> 16), codec.build(usual | given, HOST_MAC, me + path, source + it, payload)
+        return given.pop("plane", where >> 16), codec.build(
+            usual | given, HOST_MAC, me + path, source + it, payload
+        )
 
-    # --- steps -------------------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     def _send(self, step: Step) -> None:
         kind, *names = step.words
         if kind not in codec.OPCODES:
             raise Failed(f"a case sends one of {', '.join(codec.OPCODES)}")
         keys = dict(step.keys)
-        special: dict[str, str] = {key: keys.pop(key) for key in ("icrc", "trim", "cut", "to", "has", "count") if key in keys}
+        special: dict[str, str] = {
+            key: keys.pop(key)
+            for key in ("icrc", "trim", "cut", "to", "has", "count")
+            if key in keys
+        }
         given = {ALIASES.get(key, key): self.value(text) for key, text in keys.items()}
         payload = b""
         if kind == "write":
@@ -252,7 +304,10 @@ class Play:
         if special.get("icrc") == "bad":
             frame = frame[:-1] + bytes((frame[-1] ^ 0xFF,))
         if "trim" in special:
-            word, trimmed = bytearray(frame[:TRIM_BYTES]), codec.TRIMMED[self.value(special["trim"]) - 1]
+            word, trimmed = (
+                bytearray(frame[:TRIM_BYTES]),
+                codec.TRIMMED[self.value(special["trim"]) - 1],
+            )
             for at in (14, 54):
                 value = int.from_bytes(word[at : at + 4], "big") & ~(0x3F << 22) | trimmed << 22
                 word[at : at + 4] = value.to_bytes(4, "big")
@@ -269,7 +324,9 @@ class Play:
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
         imm = "imm" in given and k == of - 1
-        usual = (0xCA if of == 1 else 0xC6 if k == 0 else 0xC8 if k == of - 1 else 0xC7) + (1 if imm else 0)
+        usual = (0xCA if of == 1 else 0xC6 if k == 0 else 0xC8 if k == of - 1 else 0xC7) + (
+            1 if imm else 0
+        )
         length = given.pop("payload", last if k == of - 1 else self.fabric.mtu)
         offset = at + k * self.fabric.mtu
         given["psn"] = given.get("psn", start + k) + self.mine["psn"]
@@ -311,7 +368,11 @@ class Play:
             given.setdefault("op", to.get("op", 0))
 
     def _matches(self, step: Step, d: Frame) -> bool:
-        return d.kind == step.words[0] and all(self._holds(key, text, d) for key, text in step.keys.items() if key not in ("within", "for"))
+        return d.kind == step.words[0] and all(
+            self._holds(key, text, d)
+            for key, text in step.keys.items()
+            if key not in ("within", "for")
+        )
 
     def _holds(self, key: str, text: str, d: Frame) -> bool:
         operator, name = key[-1] if key[-1] in "<>!" else "=", key.rstrip("<>!")
@@ -321,12 +382,19 @@ class Play:
             return False
         came = d.values[name]
         wanted = [self.value(part) for part in text.split("|")]
-        return {"=": came in wanted, "!": came not in wanted, ">": came >= wanted[0], "<": came <= wanted[0]}[operator]
+        return {
+            "=": came in wanted,
+            "!": came not in wanted,
+            ">": came >= wanted[0],
+            "<": came <= wanted[0],
+        }[operator]
 
     def _expect(self, step: Step) -> None:
         found = next((d for d in self.inbox if self._matches(step, d)), None)
         if found is None:
-            found = self._pass(float(step.keys.get("within", WITHIN)), lambda d: self._matches(step, d))
+            found = self._pass(
+                float(step.keys.get("within", WITHIN)), lambda d: self._matches(step, d)
+            )
         if found is None:
             near = [d for d in self.all if d.kind == step.words[0]]
             raise Failed(f"did not come; {self._came()}", near[-1:], step.keys)
@@ -340,7 +408,9 @@ class Play:
 
     def _never(self, step: Step) -> None:
         found = next((d for d in self.inbox if self._matches(step, d)), None)
-        found = found or self._pass(float(step.keys.get("for", WITHIN)), lambda d: self._matches(step, d))
+        found = found or self._pass(
+            float(step.keys.get("for", WITHIN)), lambda d: self._matches(step, d)
+        )
         if found is not None:
             raise Failed("came", [found], step.keys)
 
@@ -355,7 +425,13 @@ class Play:
         numbers = {key: self.value(text) for key, text in step.keys.items()}
         keys: dict[str, int | list[int]] = {"id": self.writes + 1, **numbers}
         if step.words[0] == "write":
-            keys = {"id": self.writes + 1, "va": 1 << 32, "rkey": 0xABCD, **numbers, "bytes": list(pattern(0, numbers["bytes"]))}
+            keys = {
+                "id": self.writes + 1,
+                "va": 1 << 32,
+                "rkey": 0xABCD,
+                **numbers,
+                "bytes": list(pattern(0, numbers["bytes"])),
+            }
         self.writes += 1
         self.target.order(step.words[0], **keys)
 
@@ -377,11 +453,16 @@ class Play:
         if not self.completed:
             raise Failed(f"no request is finished; {self._came()}")
         done = self.completed.pop(0)
-        wanted = {"kind": step.words[0], **{key: text for key, text in step.keys.items() if key != "within"}}
+        wanted = {
+            "kind": step.words[0],
+            **{key: text for key, text in step.keys.items() if key != "within"},
+        }
         wanted.setdefault("status", "ok")
         for key, text in wanted.items():
             came = str(done.get(key))
-            if came not in text.split("|") and not (text.startswith("0x") and came == str(int(text, 16))):
+            if came not in text.split("|") and not (
+                text.startswith("0x") and came == str(int(text, 16))
+            ):
                 raise Failed(f"{key} is {came} and not {text}")
 
     def _memory(self, step: Step) -> None:
@@ -393,11 +474,12 @@ class Play:
             wrong = next(i for i in range(length) if came[i] != wanted[i])
             raise Failed(f"byte {at + wrong} is {came[wrong]:02X} and not {wanted[wrong]:02X}")
 
-    # --- a well-behaved responder ------------------------------------------------------------------------------
+    # --- a well-behaved responder -----------------------------------------------------------------
 
     def _auto(self, step: Step) -> None:
-        """Answer every WRITE, probe and request from now on. ``drop``, ``trim``, ``mark``: PSNs whose first packet gets that; ``lose``:
-        PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many are answered, if not all."""
+        """Answer every WRITE, probe and request from now on. ``drop``, ``trim``, ``mark``: PSNs
+        whose first packet gets that; ``lose``: PSNs that never arrive; ``silent``: planes on which
+        nothing arrives; ``probes``: how many are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
     def _answer(self, frame: Frame) -> None:
@@ -441,22 +523,42 @@ class Play:
         cack = self._cumulative()
         above = sorted(psn for psn in self.arrived if cack < psn <= cack + 64)
         special = {"has": ",".join(map(str, above))} if above else {}
-        self._reply("sack", d, special, cack=cack, rcvd_bytes=17 * len(self.arrived), ooo_count=len(self.arrived) - cack - 1, **more)
+        self._reply(
+            "sack",
+            d,
+            special,
+            cack=cack,
+            rcvd_bytes=17 * len(self.arrived),
+            ooo_count=len(self.arrived) - cack - 1,
+            **more,
+        )
 
-    def _reply(self, kind: str, d: dict[str, int], special: dict[str, str] | None = None, **given: int) -> None:
+    def _reply(
+        self, kind: str, d: dict[str, int], special: dict[str, str] | None = None, **given: int
+    ) -> None:
         self.known["auto"] = d
         self._feedback(kind, given, {"to": "$auto", **(special or {})})
         self.target.send(*self._frame(kind, given))
 
-    # --- why ---------------------------------------------------------------------------------------------------
+    # --- why --------------------------------------------------------------------------------------
 
     def _sides(self, failed: Failed) -> list[tuple[str, str, str]]:
         if not failed.got:
             return []
         d = failed.got[0]
-        rows = [(key.rstrip("<>!"), self._asked(key, text), self._shown(d, key.rstrip("<>!"))) for key, text in failed.wanted.items()
-                if key not in ("within", "for")]  # fmt: skip
-        return [*rows, *((key, "", text) for key, text in codec.shown(d).items() if key not in {row[0] for row in rows})]
+        rows = [
+            (key.rstrip("<>!"), self._asked(key, text), self._shown(d, key.rstrip("<>!")))
+            for key, text in failed.wanted.items()
+            if key not in ("within", "for")
+        ]
+        return [
+            *rows,
+            *(
+                (key, "", text)
+                for key, text in codec.shown(d).items()
+                if key not in {row[0] for row in rows}
+            ),
+        ]
 
     @staticmethod
     def _asked(key: str, text: str) -> str:

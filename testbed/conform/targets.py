@@ -36,11 +36,16 @@ METHODS = {
     "port_state(now, plane, up)": "nothing",
     "transmit(now)": "(plane, frame) or None",
     "deadline()": "when it wants to be asked again, or None",
-    "completions()": "rows of (qpn, id, kind, status, immediate or None, length); kind is write or receive",
+    "completions()": (
+        "rows of (qpn, id, kind, status, immediate or None, length); kind is write or receive"
+    ),
 }
 """Methods of an endpoint in Python -> what each returns. Times are ps."""
 ORDERS = {
-    '{"op": "create"}': "host, qpn, psn and mpr of a new queue pair; va, rkey and length of memory full of A5 that may be written",
+    '{"op": "create"}': (
+        "host, qpn, psn and mpr of a new queue pair; va, rkey and length of memory full of A5 "
+        "that may be written"
+    ),
     '{"op": "connect", "host":, "qpn":, "psn":, "mpr":}': "null, once the queue pair is in RTS",
     '{"op": "write", "id":, "bytes": [...], "va":, "rkey":, "imm":}': "null; imm may be missing",
     '{"op": "recv", "id":}': "null",
@@ -53,11 +58,24 @@ ORDERS = {
 
 def rows(completions: Sequence[Any]) -> list[Row]:
     kinds = ("write", "receive")
-    return [(c.qpn, c.wr_id, kinds[bool(c.kind)], STATUSES[c.status], None if c.imm < 0 else c.imm, c.length) for c in completions]
+    return [
+        (
+            c.qpn,
+            c.wr_id,
+            kinds[bool(c.kind)],
+            STATUSES[c.status],
+            None if c.imm < 0 else c.imm,
+            c.length,
+        )
+        for c in completions
+    ]
 
 
 def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
-    return [dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True)) for row in finished]
+    return [
+        dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True))
+        for row in finished
+    ]
 
 
 class Virtual:
@@ -97,7 +115,14 @@ class Virtual:
 
     def order(self, op: str, **keys: Any) -> Any:
         if op == "write":
-            self.endpoint.post_write(self.qpn, keys["id"], bytes(keys["bytes"]), keys["va"], keys["rkey"], keys.get("imm"))
+            self.endpoint.post_write(
+                self.qpn,
+                keys["id"],
+                bytes(keys["bytes"]),
+                keys["va"],
+                keys["rkey"],
+                keys.get("imm"),
+            )
         elif op == "recv":
             self.endpoint.post_recv(self.qpn, keys["id"])
         elif op == "port":
@@ -121,7 +146,9 @@ class OurEngine:
         for name in ("register", "create_qp", "connect_qp", "post_recv", "port_state"):
             setattr(self, name, getattr(self.engine, name))
 
-    def post_write(self, qpn: int, wr_id: int, data: bytes, va: int, rkey: int, imm: int | None) -> None:
+    def post_write(
+        self, qpn: int, wr_id: int, data: bytes, va: int, rkey: int, imm: int | None
+    ) -> None:
         self.engine.post_write(qpn, wr_id, memoryview(data), va, rkey, -1 if imm is None else imm)
 
     def receive(self, now: int, plane: int, frame: bytes) -> None:
@@ -145,7 +172,8 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` takes the ORDERS."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` takes the
+    ORDERS."""
 
     way_rtts = 1.0
 
@@ -154,9 +182,17 @@ class Wire:
         self.sockets: list[socket.socket] = []
         try:
             for interface in interfaces:
-                self.sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+                self.sockets.append(
+                    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+                )
                 self.sockets[-1].bind((interface, ETH_P_ALL))
-            self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            self.process = subprocess.Popen(
+                shlex.split(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
         except PermissionError:
             raise UserError("raw sockets need root: sudo mrcbed conform") from None
         except (OSError, ValueError) as error:
@@ -164,9 +200,16 @@ class Wire:
 
     def parameters(self) -> dict[str, int]:
         answer: dict[str, int] = self._ask("create")
-        missing = [key for key in ("host", "qpn", "psn", "mpr", "va", "rkey", "length") if not isinstance(answer.get(key), int)]
+        missing = [
+            key
+            for key in ("host", "qpn", "psn", "mpr", "va", "rkey", "length")
+            if not isinstance(answer.get(key), int)
+        ]
         if missing:
-            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/reference/conform.md")
+            raise UserError(
+                f"{self.name}: its answer to create lacks {', '.join(missing)}: "
+                "docs/reference/conform.md"
+            )
         return answer
 
     def connect(self, remote: dict[str, int]) -> None:
@@ -184,7 +227,12 @@ class Wire:
         while (left := when - self.clock.now()) > 0:
             for sock in select.select(self.sockets, [], [], self.clock.wall_s(left))[0]:
                 frame, address = sock.recvfrom(1 << 16)
-                if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd" and frame[20] == 41:  # a kernel sends others
+                # a kernel sends others
+                if (
+                    address[2] != socket.PACKET_OUTGOING
+                    and frame[12:14] == b"\x86\xdd"
+                    and frame[20] == 41
+                ):
                     return self.sockets.index(sock), frame
         return None
 
@@ -201,7 +249,10 @@ class Wire:
             if not isinstance(answer, dict | list | str | None):
                 raise ValueError
         except (OSError, ValueError):
-            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/reference/conform.md says what is asked") from None
+            raise UserError(
+                f"{self.name}: no line of JSON in answer to {op}: docs/reference/conform.md says "
+                "what is asked"
+            ) from None
         if isinstance(answer, dict) and "unsupported" in answer:
             raise Unsupported(str(answer["unsupported"])[:200])
         return answer
@@ -219,7 +270,8 @@ class Wire:
 
 
 def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
-    """Make a target. ``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    """Make a target. ``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises
+    :class:`UserError`."""
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")
@@ -228,5 +280,8 @@ def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
     try:
         make = getattr(importlib.import_module(module), factory)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{name}: {first_line(error)}: give engine, MODULE:FACTORY, or interfaces with --connect") from None
+        raise UserError(
+            f"{name}: {first_line(error)}: give engine, MODULE:FACTORY, or interfaces with "
+            "--connect"
+        ) from None
     return Virtual(make(fabric, host), peer)

@@ -1,5 +1,6 @@
-"""Launches the controller process: ``python -m testbed.controller --config FILE.json``. It prints ``ready PORT`` when all tables are
-verified and the REST view answers, or one line to stderr (exit 2). It dies with the thread that started it, and ignores Ctrl-C."""
+"""Launches the controller process: ``python -m testbed.controller --config FILE.json``. It prints
+``ready PORT`` when all tables are verified and the REST view answers, or one line to stderr (exit
+2). It dies with the thread that started it, and ignores Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,10 +25,18 @@ def main() -> int:
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.nice(-10)  # a link event takes a millisecond of work and must not wait behind agents that load every core
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="controller: %(levelname)s %(name)s: %(message)s")
+        # a link event takes a millisecond of work and must not wait behind agents that load every
+        # core
+        os.nice(-10)
+    logging.basicConfig(
+        level=logging.WARNING,
+        stream=sys.stderr,
+        format="controller: %(levelname)s %(name)s: %(message)s",
+    )
 
-    parser = argparse.ArgumentParser(prog="python -m testbed.controller", description="The fabric's Ryu controller.")
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.controller", description="The fabric's Ryu controller."
+    )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE.json")
     path: Path = parser.parse_args().config
 
@@ -39,7 +48,8 @@ def main() -> int:
         config = load(path)
         doors = open_doors(config)
         confine()
-        from testbed.controller import ryu_base  # patches the standard library: before all that follows
+        # patches the standard library: before all that follows
+        from testbed.controller import ryu_base
         from testbed.controller.app import FabricController
 
         southbound = _southbound(config, doors)

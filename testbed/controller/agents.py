@@ -1,7 +1,7 @@
 """Sends lists to the agents over their control sockets, and never waits for an agent.
 
-Each message is the complete list, so only the latest matters. An agent gets the next message once it has answered the last. So each message
-fits its socket's buffer, and no timer is needed.
+Each message is the complete list, so only the latest matters. An agent gets the next message once
+it has answered the last. So each message fits its socket's buffer, and no timer is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ ANSWER_S = 1.0
 class Agent:
     name: str
     lines: Lines
-    asked: dict[str, int] = field(default_factory=dict)  # request -> number of the message under way
+    # request -> number of the message under way
+    asked: dict[str, int] = field(default_factory=dict)
     behind: set[str] = field(default_factory=set)  # requests for which there is something newer
     ending: bool = False  # it has announced its end
 
@@ -61,7 +62,12 @@ class AgentLinks:
                 sock.connect(path)
             except OSError as error:
                 sock.close()
-                self._journal.add(self._clock(), "agent-lost", agent=name, reason=f"cannot connect: {error.strerror or error}")
+                self._journal.add(
+                    self._clock(),
+                    "agent-lost",
+                    agent=name,
+                    reason=f"cannot connect: {error.strerror or error}",
+                )
                 continue
             agent = Agent(name, Lines(sock))
             sock.send(HELLO)
@@ -81,7 +87,8 @@ class AgentLinks:
             return
         self._numbers += 1
         self._latest[op] = self._numbers, values
-        # Dated before the first message leaves: an agent may act on it before this process runs again.
+        # Dated before the first message leaves: an agent may act on it before this process runs
+        # again.
         push = Push(self._numbers, op, values, heard_ps, len(self.agents), self._clock())
         self._open.append(push)
         for agent in list(self.agents):
@@ -99,7 +106,9 @@ class AgentLinks:
                 continue
             del agent.asked[op]
             if "error" in message:
-                self._journal.add(self._clock(), "refused", agent=agent.name, reason=str(message["error"]))
+                self._journal.add(
+                    self._clock(), "refused", agent=agent.name, reason=str(message["error"])
+                )
             else:
                 at = message.get("ok")
                 for push in self._open:
@@ -122,7 +131,12 @@ class AgentLinks:
 
     def _send(self, agent: Agent, op: str) -> None:
         number, values = self._latest[op]
-        data = json.dumps({"id": number, "op": op, ARGUMENT[op]: values, "quiet": True}, separators=(",", ":")).encode() + b"\n"
+        data = (
+            json.dumps(
+                {"id": number, "op": op, ARGUMENT[op]: values, "quiet": True}, separators=(",", ":")
+            ).encode()
+            + b"\n"
+        )
         try:
             sent = agent.lines.sock.send(data)
         except OSError as error:
@@ -147,13 +161,20 @@ class AgentLinks:
         for push in list(pushes):
             self._open.remove(push)
             self._journal.add(
-                self._clock(), EVENT[push.op], **{ARGUMENT[push.op]: push.values}, heard_ps=push.heard_ps, pushed_ps=push.pushed_ps,
-                effect_ps=max(push.effect_ps.values(), default=None), agents=len(push.effect_ps), of=push.of,
-            )  # fmt: skip
+                self._clock(),
+                EVENT[push.op],
+                **{ARGUMENT[push.op]: push.values},
+                heard_ps=push.heard_ps,
+                pushed_ps=push.pushed_ps,
+                effect_ps=max(push.effect_ps.values(), default=None),
+                agents=len(push.effect_ps),
+                of=push.of,
+            )
 
 
 def _hang_up(agent: Agent) -> None:
-    """Shut the socket down without closing it, so that a thread that waits on it wakes and drops it."""
+    """Shut the socket down without closing it, so that a thread that waits on it wakes and drops
+    it."""
     agent.lines.closed = True
     try:
         agent.lines.sock.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,5 @@
-"""The Ryu application: static tables out, link events in. One green thread (``main``) reads port reports and raises events."""
+"""The Ryu application: static tables out, link events in. One green thread (``main``) reads port
+reports and raises events."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class EventLinkUp(_EventLink):
 class FabricController(RyuApp):
     _EVENTS = [EventLinkDown, EventLinkUp]  # noqa: RUF012  (Ryu's own way)
 
-    def __init__(self, config: Config, southbound: Southbound, doors: Doors, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Config, southbound: Southbound, doors: Doors, *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.doors = doors
         self.southbound = southbound
@@ -51,7 +54,14 @@ class FabricController(RyuApp):
         self.ports = PortStates(config.fabric)
         self.steering = Steering(config.fabric, self.links, Journal(), self.now)
         self.steering.after_push = self._after_push
-        views = Views(config.fabric, self.tables, southbound.read, self.links, lambda: self.steering.denylist.entries, southbound.counts)
+        views = Views(
+            config.fabric,
+            self.tables,
+            southbound.read,
+            self.links,
+            lambda: self.steering.denylist.entries,
+            southbound.counts,
+        )
         self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
@@ -61,9 +71,11 @@ class FabricController(RyuApp):
         for port, up in self.southbound.port_states().items():
             self.observe(port, up, now)
         serve(self.rest, self.doors.listener)
-        owner_fd = os.dup(0)  # eventlet's select never reports descriptor 0, which it treats as "none"
+        # eventlet's select never reports descriptor 0, which it treats as "none"
+        owner_fd = os.dup(0)
         spawn(lambda: follow_owner(self.steering, spawn, owner_fd))
-        gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
+        # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
+        gc.freeze()
         print(f"ready {self.doors.port}", flush=True)
         for report in self.southbound.port_reports():
             self.observe(report.port, report.up, report.heard_ps)
@@ -72,7 +84,9 @@ class FabricController(RyuApp):
     def observe(self, port: str, up: bool, heard_ps: int) -> None:
         change = self.ports.report(port, up, heard_ps)
         if change is not None:
-            self.send_event_to_observers(EventLinkUp(change) if change.up else EventLinkDown(change))
+            self.send_event_to_observers(
+                EventLinkUp(change) if change.up else EventLinkDown(change)
+            )
 
     @set_ev_cls(_EVENTS)
     def link_changed(self, event: _EventLink) -> None:

@@ -35,7 +35,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     maps: Path
     bridges: Path = Path()
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
-    rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
+    rest_host: Annotated[
+        str,
+        text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only"),
+    ]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]
     """With 0 it takes a free port, which the ready line contains."""
     token: str
@@ -43,7 +46,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN:
-            raise Refused("token", f"must have at least {LEAST_TOKEN} characters: draw them at random")
+            raise Refused(
+                "token", f"must have at least {LEAST_TOKEN} characters: draw them at random"
+            )
         for name, number in self.ports.items():
             if type(number) is not int or number <= 0:
                 raise Refused(f"ports.{name}", f"= {number!r} is no interface's index")
@@ -51,11 +56,21 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         switch_ports = [port.name for port in self.fabric.ports if port.node in switches]
         lacking = sorted(name for name in switch_ports if name not in self.ports)
         if lacking:
-            raise Refused("ports", f"lacks the ifindex of {len(lacking)} switch ports, {lacking[0]!r} among them")
-        force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(switch_ports)})
+            raise Refused(
+                "ports",
+                f"lacks the ifindex of {len(lacking)} switch ports, {lacking[0]!r} among them",
+            )
+        force_setattr(
+            self,
+            "ports",
+            {name: self.ports[name] for name in self.ports if name in set(switch_ports)},
+        )
 
     def __repr__(self) -> str:
-        return f"Config({self.fabric.name!r}, {self.southbound!r}, {self.rest_host!r}, {self.rest_port!r})"
+        return (
+            f"Config({self.fabric.name!r}, {self.southbound!r}, {self.rest_host!r}, "
+            f"{self.rest_port!r})"
+        )
 
 
 def load(path: Path) -> Config:

@@ -1,5 +1,5 @@
-"""The denylist: what endpoints must not use, and who denied it. An entry stays until all that denied it remove their denials, or an
-operator removes it."""
+"""The denylist: what endpoints must not use, and who denied it. An entry stays until all that
+denied it remove their denials, or an operator removes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from topologies.denylist import check_entry
 
 OPERATOR, CLUSTERMAPPER, POLICY = "operator", "clustermapper", "policy"
 MAX_ENTRIES = 2000
-"""The list is one message to each agent, which must fit its socket's buffer; 2000 of the longest entries take 50 kB [ours]."""
+"""The list is one message to each agent, which must fit its socket's buffer; 2000 of the longest
+entries take 50 kB [ours]."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,17 @@ class Denylist:
         if existing is not None:
             return existing, False
         if len(self._denials) >= MAX_ENTRIES:
-            raise FabricError(f"the denylist is full ({MAX_ENTRIES} entries): remove some, or deny a switch or a plane instead")
+            raise FabricError(
+                f"the denylist is full ({MAX_ENTRIES} entries): remove some, or deny a switch or "
+                "a plane instead"
+            )
         denial = self._denials[entry, by] = Denial(entry, by, reason, now)
         return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
         entry = check_entry(self._fabric, text)
-        return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]
+        return [
+            self._denials.pop(key)
+            for key in list(self._denials)
+            if key[0] == entry and by in (None, key[1])
+        ]

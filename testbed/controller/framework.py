@@ -1,4 +1,5 @@
-"""Finds the controller framework: Ryu, or os-ken, its maintained fork, where Ryu is not installed. Their modules have the same names.
+"""Finds the controller framework: Ryu, or os-ken, its maintained fork, where Ryu is not installed.
+Their modules have the same names.
 
 ``MRCBED_CONTROLLER=os_ken`` chooses os-ken where both are installed, for tests.
 """

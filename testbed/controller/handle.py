@@ -34,7 +34,13 @@ class Agent(Protocol):
 
 
 class ControllerHandle:
-    def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        clock: Clock,
+        process: subprocess.Popen[bytes] | None = None,
+        token: str = "",
+    ) -> None:
         self.url = ""
         self.token = token
         self.over = False
@@ -56,7 +62,9 @@ class ControllerHandle:
         assert self._process is not None and self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._buffer:
-            if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not select.select(
+                [self._process.stdout], [], [], max(0.0, until - time.monotonic())
+            )[0]:
                 return ""
             data = os.read(self._process.stdout.fileno(), 4096)
             if not data:
@@ -109,10 +117,11 @@ class ControllerHandle:
         except UserError:
             return []
 
-    # --- the denylist --------------------------------------------------------------------------------------------
+    # --- the denylist -----------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Return whether the entry is new. Raises FabricError, and UserError if a living controller does not answer."""
+        """Return whether the entry is new. Raises FabricError, and UserError if a living controller
+        does not answer."""
         if self.alive:
             new = bool(self._client.deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, self._now())
@@ -126,7 +135,10 @@ class ControllerHandle:
         if self.alive:
             denials = self._client.get("denylist")
             self._own.allow(entry, by)
-            listed = any(d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"]) for d in denials)
+            listed = any(
+                d["entry"] == check_entry(self._fabric, entry) and by in (None, d["by"])
+                for d in denials
+            )
             if listed:
                 self._client.allow(entry, by)
             return listed
@@ -142,7 +154,8 @@ class ControllerHandle:
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """Take over the entries that the agents have in force, whoever denied them, after the controller's death."""
+        """Take over the entries that the agents have in force, whoever denied them, after the
+        controller's death."""
         if self._process is None or not self._agents:
             return
         entries = list(self._agents[0].call("denied"))

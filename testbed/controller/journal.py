@@ -1,4 +1,5 @@
-"""The journal of events, in order, and readers that follow it. A reader that does not keep up loses entries and is told how many."""
+"""The journal of events, in order, and readers that follow it. A reader that does not keep up loses
+entries and is told how many."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 
 JOURNAL_LENGTH = 10_000
 READER_LENGTH = 1_000
-"""Entries that wait for a reader before it loses some [ours]; every link of the largest fabric failing at once makes 320."""
+"""Entries that wait for a reader before it loses some [ours]; every link of the largest fabric
+failing at once makes 320."""
 MAX_READERS = 32
 OWNERS_READERS = 8
 KEEPALIVE_S = 15.0
@@ -29,7 +31,8 @@ class Journal:
         self._readers: list[Reader] = []
 
     def add(self, now: int, event: str, **fields: Any) -> None:
-        """Add an entry. Each has a time of its own, if need be a picosecond later, so that a reader can say where it stopped."""
+        """Add an entry. Each has a time of its own, if need be a picosecond later, so that a reader
+        can say where it stopped."""
         if self.entries and now <= self.entries[-1]["t_ps"]:
             now = self.entries[-1]["t_ps"] + 1
         entry = {"t_ps": now, "event": event, **fields}

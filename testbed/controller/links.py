@@ -1,7 +1,7 @@
 """Keeps the failed links, since when each is failed, and the journal of what happened.
 
-A link is failed while either of its ends is down or has no carrier. Host ports, on which nobody reports, count as up: a cable pulled there
-takes the carrier of the switch's side away too.
+A link is failed while either of its ends is down or has no carrier. Host ports, on which nobody
+reports, count as up: a cable pulled there takes the carrier of the switch's side away too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Failure:
 
 class PortStates:
     def __init__(self, fabric: Fabric) -> None:
-        self._link_of: dict[str, Link] = {end.name: link for link in fabric.links for end in (link.a, link.b)}
+        self._link_of: dict[str, Link] = {
+            end.name: link for link in fabric.links for end in (link.a, link.b)
+        }
         self._down: set[str] = set()
 
     def report(self, port: str, up: bool, heard_ps: int) -> LinkChange | None:

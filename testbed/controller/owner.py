@@ -1,7 +1,9 @@
-"""The channel between the controller and the process that started it, its owner, over standard input and output.
+"""The channel between the controller and the process that started it, its owner, over standard
+input and output.
 
-The owner says where its agents listen and what the policy is: ``{"agents": {"h0": "/run/.../h0.sock", ...}, "policy": "hint"}``, with no
-agents when they are about to stop. The answer is ``agents 8 of 8`` once they have their lists, or ``error ...``. As root opens these
+The owner says where its agents listen and what the policy is: ``{"agents": {"h0":
+"/run/.../h0.sock", ...}, "policy": "hint"}``, with no agents when they are about to stop. The
+answer is ``agents 8 of 8`` once they have their lists, or ``error ...``. As root opens these
 sockets, their paths must not come from the REST API, which any user can reach.
 """
 
@@ -20,8 +22,11 @@ from testbed.controller.steering import Steering
 from testbed.machine.slowness import patient
 
 
-def follow_owner(steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int) -> None:
-    """Runs in a (green) thread until the owner hangs up. Unless standard input is a pipe or socket, there is no owner."""
+def follow_owner(
+    steering: Steering, spawn: Callable[[Callable[[], None]], None], read_fd: int
+) -> None:
+    """Runs in a (green) thread until the owner hangs up. Unless standard input is a pipe or socket,
+    there is no owner."""
     mode = os.fstat(read_fd).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return

@@ -1,6 +1,7 @@
 """REST: a request goes in, a status and a payload come out. No Ryu, no socket.
 
-Every local user may read. A change needs the token that the controller's owner holds; a web page may change nothing even with it.
+Every local user may read. A change needs the token that the controller's owner holds; a web page
+may change nothing even with it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ MAX_REASON = 200
 MAX_NAME = 80
 ASKERS = (OPERATOR, CLUSTERMAPPER)
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""A page of another site reaches the loopback by giving its own name our address (DNS rebinding); the browser sends that name as ``Host``.
-Any port is right, as an SSH tunnel has its own."""
+"""A page of another site reaches the loopback by giving its own name our address (DNS rebinding);
+the browser sends that name as ``Host``. Any port is right, as an SSH tunnel has its own."""
 HOW_TO_CHANGE = (
-    "a change needs the fabric's token: use sudo mrcbed fabric denylist, or send the header 'Authorization: Bearer TOKEN' with the token "
-    "that sudo mrcbed fabric denylist token prints"
+    "a change needs the fabric's token: use sudo mrcbed fabric denylist, or send the header "
+    "'Authorization: Bearer TOKEN' with the token that sudo mrcbed fabric denylist token prints"
 )
 
 
@@ -85,10 +86,20 @@ class Rest:
             stream = ["events"]
         shows = request.method in ("GET", "HEAD")
         if not _OUR_NAMES.fullmatch(request.host):
-            return 403, {"error": f"this is 127.0.0.1, not {request.host[:MAX_NAME]!r}: use the address that the prompt's status shows"}
+            return 403, {
+                "error": (
+                    f"this is 127.0.0.1, not {request.host[:MAX_NAME]!r}: use the address that "
+                    "the prompt's status shows"
+                )
+            }
         try:
             if not shows and request.from_browser:
-                return 403, {"error": "web pages may not change anything here: use curl, mrcbed fabric denylist, or a program"}
+                return 403, {
+                    "error": (
+                        "web pages may not change anything here: use curl, mrcbed fabric "
+                        "denylist, or a program"
+                    )
+                }
             if not shows and not self.is_owners(request):
                 return 401, {"error": HOW_TO_CHANGE}
             if shows and parts == stream:
@@ -111,14 +122,19 @@ class Rest:
             return 503, {"error": "too many readers follow the events already: end one"}
         if not shows:
             changes = "only POST /denylist and DELETE /denylist/ENTRY change something"
-            return 405, {"error": f"{request.method} {request.path} is not served: {changes}", "pages": PAGES}
+            return 405, {
+                "error": f"{request.method} {request.path} is not served: {changes}",
+                "pages": PAGES,
+            }
         return self._views.answer("/".join(["v1", *parts]))
 
     def _stream(self, request: Request) -> Reader | list[Any]:
         if request.method == "HEAD":
             return []
         most = MAX_READERS if self.is_owners(request) else MAX_READERS - OWNERS_READERS
-        return self._steering.journal.follow(self._since(request, None) if "since" in request.query else None, most)
+        return self._steering.journal.follow(
+            self._since(request, None) if "since" in request.query else None, most
+        )
 
     @staticmethod
     def _since(request: Request, default: Any) -> Any:
@@ -127,11 +143,17 @@ class Rest:
         try:
             return int(request.query["since"])
         except ValueError:
-            raise BadRequest(f"since={request.query['since']!r} must be a time in ps, as entries have in t_ps") from None
+            raise BadRequest(
+                f"since={request.query['since']!r} must be a time in ps, as entries have in t_ps"
+            ) from None
 
     def _agents(self) -> dict[str, object]:
         agents = self._steering.agents.agents
-        return {"policy": self._steering.policy, "agents": [a.name for a in agents], "owe_an_answer": [a.name for a in agents if a.asked]}
+        return {
+            "policy": self._steering.policy,
+            "agents": [a.name for a in agents],
+            "owe_an_answer": [a.name for a in agents if a.asked],
+        }
 
     def _post(self, request: Request) -> Answer:
         if len(request.body) > MAX_BODY:
@@ -139,7 +161,9 @@ class Rest:
         try:
             data = json.loads(request.body)
         except (ValueError, RecursionError):
-            raise BadRequest('the body must be JSON, like {"entry": "p0-t0-0:p0-t1-3", "reason": "why"}') from None
+            raise BadRequest(
+                'the body must be JSON, like {"entry": "p0-t0-0:p0-t1-3", "reason": "why"}'
+            ) from None
         if not isinstance(data, dict) or ("entry" in data) == ("allow" in data):
             raise BadRequest('the body must be an object with either "entry" (to deny) or "allow"')
         if "allow" in data:
@@ -153,5 +177,8 @@ class Rest:
         removed = self._steering.allow(allowed.allow, allowed.by, allowed.by or OPERATOR)
         if not removed:
             author = f" by {allowed.by}" if allowed.by else ""
-            return 404, {"error": f"{allowed.allow} is not on the denylist{author}", "denylist": self._steering.denylist.entries}
+            return 404, {
+                "error": f"{allowed.allow} is not on the denylist{author}",
+                "denylist": self._steering.denylist.entries,
+            }
         return 200, {"entry": removed[0].entry, "removed": [asdict(denial) for denial in removed]}

@@ -1,7 +1,9 @@
-"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py may put os-ken in Ryu's place.
+"""Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py may put os-ken in
+Ryu's place.
 
-Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name that eventlet
-dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none.
+Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and
+Ryu 4.34 looks for a name that eventlet dropped in 0.30.3. Ryu's own HTTP server is not used: it has
+no limits, and os-ken has none.
 """
 
 from __future__ import annotations
@@ -20,16 +22,21 @@ STREAM_BUFFER = 1 << 16
 
 
 def prepare() -> None:
-    """Patch the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
-    warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
-    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
-    os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
+    """Patch the standard library, before any part of Ryu, or any module that keeps a socket, is
+    imported."""
+    # eventlet and Ryu warn of their own age: nothing a user can act on
+    warnings.simplefilter("ignore")
+    # no name is looked up here, and the resolver takes a third of the start-up
+    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
+    # os-ken reads it when its hub is imported; its default is threads
+    os.environ["OSKEN_HUB_TYPE"] = "eventlet"
     import eventlet
     import eventlet.wsgi
 
     eventlet.monkey_patch()
     if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()  # Ryu 4.34's HTTP server, imported with its applications, wants this name
+        # Ryu 4.34's HTTP server, imported with its applications, wants this name
+        eventlet.wsgi.ALREADY_HANDLED = object()
 
 
 prepare()
@@ -58,7 +65,8 @@ def spawn(work: Callable[[], None]) -> None:
 
 
 class _Connections(eventlet.GreenPool):
-    """Connections belong to a :class:`Crowd` until they have shown the token or follow the events."""
+    """Connections belong to a :class:`Crowd` until they have shown the token or follow the
+    events."""
 
     def __init__(self) -> None:
         super().__init__(2 * (MOST + MAX_READERS))
@@ -70,7 +78,9 @@ class _Connections(eventlet.GreenPool):
         self._crowd.join(sock)
         thread = super().spawn(work, connection)
         thread.link(lambda _: self.keep(sock))
-        eventlet.sleep(0)  # accepting does not wait while connections do: what came is read before the next may push it out
+        # accepting does not wait while connections do: what came is read before the next may push
+        # it out
+        eventlet.sleep(0)
         return thread
 
     @staticmethod
@@ -84,7 +94,8 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
         """Log nothing of requests that break HTTP: strangers must not fill a log."""
 
     def finish(self) -> None:
-        """Close the descriptor, too: eventlet leaves it to the garbage collector when an answer could not be written."""
+        """Close the descriptor, too: eventlet leaves it to the garbage collector when an answer
+        could not be written."""
         super().finish()
         self.rfile.close()
 
@@ -102,7 +113,12 @@ class _Rest:
         try:
             query, body = dict(req.GET), req.body_file.read(MAX_BODY + 1)
         except (ValueError, OverflowError, OSError):  # the last of a body that ends early
-            return webob.Response(status=400, json_body={"error": "the query must be UTF-8, and the body as long as Content-Length"})
+            return webob.Response(
+                status=400,
+                json_body={
+                    "error": "the query must be UTF-8, and the body as long as Content-Length"
+                },
+            )
         bearer = token.strip() if scheme.lower() == "bearer" else ""
         host = req.headers.get("Host", "")
         request = Request(req.method, path, query, body, "Origin" in req.headers, host, bearer)
@@ -113,11 +129,15 @@ class _Rest:
         if isinstance(payload, Reader):
             self._connections.keep(sock)
             req.environ["eventlet.minimum_write_chunk_size"] = 0  # every line goes out at once
-            # The kernel would hold megabytes for a reader that stalls: what it loses is counted here instead.
+            # The kernel would hold megabytes for a reader that stalls: what it loses is counted
+            # here instead.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
             # Whoever iterates over the reader closes it when the connection ends, however it ends.
-            return webob.Response(content_type="application/x-ndjson", status=status, app_iter=payload)
-        # A journal has megabytes, for which json with an indent takes half a second, during which no other request is served.
+            return webob.Response(
+                content_type="application/x-ndjson", status=status, app_iter=payload
+            )
+        # A journal has megabytes, for which json with an indent takes half a second, during which
+        # no other request is served.
         body = msgspec.json.format(msgspec.json.encode(payload)) + b"\n"
         return webob.Response(content_type="application/json", status=status, body=body)
 
@@ -127,7 +147,14 @@ def serve(rest: Rest, listener: int) -> None:
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is
     log = logging.getLogger("rest")
-    keys = {"protocol": _Protocol, "custom_pool": connections, "keepalive": False, "debug": False, "log": log, "log_output": False}
+    keys = {
+        "protocol": _Protocol,
+        "custom_pool": connections,
+        "keepalive": False,
+        "debug": False,
+        "log": log,
+        "log_output": False,
+    }
     hub.spawn(lambda: eventlet.wsgi.server(sock, application, **keys))
 
 

@@ -1,4 +1,5 @@
-"""Static uN tables: computed once, programmed through a southbound, verified by reading them back."""
+"""Static uN tables: computed once, programmed through a southbound, verified by reading them
+back."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ def program(southbound: Southbound, expected: Tables) -> None:
     differences = difference(expected, southbound.read())
     if differences:
         raise UserError(
-            f"controller: the switches do not hold what was programmed: {differences[0]} (and {len(differences) - 1} more such)"
+            f"controller: the switches do not hold what was programmed: {differences[0]} (and "
+            f"{len(differences) - 1} more such)"
         )
 
 
@@ -21,7 +23,8 @@ def difference(expected: Tables, actual: Tables) -> list[str]:
     for switch in sorted(set(expected) | set(actual)):
         want, have = expected.get(switch, {}), actual.get(switch, {})
         differences += [
-            f"{switch} uSID {usid:04x}: {want.get(usid, 'nothing')} wanted, {have.get(usid, 'nothing')} found"
+            f"{switch} uSID {usid:04x}: {want.get(usid, 'nothing')} wanted, "
+            f"{have.get(usid, 'nothing')} found"
             for usid in sorted(set(want) | set(have))
             if want.get(usid) != have.get(usid)
         ]

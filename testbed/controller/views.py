@@ -27,7 +27,9 @@ PAGES = {
     "/v1/paths/{src}/{dst}": "every path between two hosts",
     "/v1/events": "journal of link changes",
     "/v1/journal": "journal of everything, ?since=T_PS for what came after",
-    "/v1/stream": "the journal as it grows, a JSON object per line; ?since=T_PS replays first. Also /events",
+    "/v1/stream": (
+        "the journal as it grows, a JSON object per line; ?since=T_PS replays first. Also /events"
+    ),
     "/v1/denylist": "what is denied, by whom and why; POST and DELETE change it",
     "/v1/agents": "the agents that get lists, and the policy",
 }
@@ -43,7 +45,8 @@ class NotFound(Exception):
 
 def paths_over(fabric: Fabric, link: Link) -> int:
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
-    if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
+    # to and from one host: one path to each neighbour, one per T1 to all others
+    if link.kind == "nic":
         return 2 * (under - 1 + others * fabric.t1_per_plane)
     if link.kind == "haul":  # between each pair of hosts of different sites, over one T1
         return 2 * (fabric.host_count // 2) ** 2
@@ -62,11 +65,22 @@ class Views:
     ) -> None:
         self._counts = counts
         self._pages: dict[str, Callable[[], object]] = {
-            "fabric": self.fabric, "switches": self.switches, "tables": self.tables, "links": self.links,
-            "failed-links": lambda: {name: asdict(failure) for name, failure in sorted(links.failed.items())},
+            "fabric": self.fabric,
+            "switches": self.switches,
+            "tables": self.tables,
+            "links": self.links,
+            "failed-links": lambda: {
+                name: asdict(failure) for name, failure in sorted(links.failed.items())
+            },
             "events": lambda: list(links.journal),
-        }  # fmt: skip
-        self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
+        }
+        self._fabric, self._expected, self._read, self._links, self._denied = (
+            fabric,
+            expected,
+            read,
+            links,
+            denied,
+        )
 
     def answer(self, path: str) -> Answer:
         parts = [part for part in path.split("/") if part]
@@ -89,9 +103,14 @@ class Views:
     def fabric(self) -> dict[str, object]:
         f = self._fabric
         return {
-            **f.to_dict(), "hosts": f.host_count, "switches": len(f.switches), "links": len(f.links), "paths_per_pair": f.paths_per_pair,
-            "base_rtt_ps": f.base_rtt_ps, "buffer_bytes": f.buffer_bytes,
-        }  # fmt: skip
+            **f.to_dict(),
+            "hosts": f.host_count,
+            "switches": len(f.switches),
+            "links": len(f.links),
+            "paths_per_pair": f.paths_per_pair,
+            "base_rtt_ps": f.base_rtt_ps,
+            "buffer_bytes": f.buffer_bytes,
+        }
 
     def switches(self) -> list[dict[str, object]]:
         ports: dict[str, list[str]] = {name: [] for name in self._fabric.switches}
@@ -99,7 +118,12 @@ class Views:
             if port.node in ports:
                 ports[port.node].append(port.name)
         return [
-            {"switch": name, "number": number, "usid": f"{switch_usid(name):04x}", "ports": ports[name]}
+            {
+                "switch": name,
+                "number": number,
+                "usid": f"{switch_usid(name):04x}",
+                "ports": ports[name],
+            }
             for number, name in enumerate(self._fabric.switches)
         ]
 
@@ -112,7 +136,9 @@ class Views:
             raise NotFound("switch", switch, self._fabric.switches)
         return self._switch_table(switch, self._read(), self._counts())
 
-    def _switch_table(self, switch: str, actual: Tables, counts: dict[str, Counts] | None) -> dict[str, object]:
+    def _switch_table(
+        self, switch: str, actual: Tables, counts: dict[str, Counts] | None
+    ) -> dict[str, object]:
         table = dict(actual.get(switch, {}))
         row: dict[str, object] = {
             "usid": f"{switch_usid(switch):04x}",
@@ -121,7 +147,10 @@ class Views:
         }
         if counts is None:
             return row
-        forwarded = {f"{usid:04x}": {"packets": packets, "bytes": size} for usid, (packets, size) in sorted(counts[switch].routes.items())}
+        forwarded = {
+            f"{usid:04x}": {"packets": packets, "bytes": size}
+            for usid, (packets, size) in sorted(counts[switch].routes.items())
+        }
         return {**row, "forwarded": forwarded, "dropped_packets": counts[switch].drops}
 
     def links(self) -> list[dict[str, object]]:
@@ -138,7 +167,11 @@ class Views:
                     "ports": [link.a.name, link.b.name],
                     "state": "up" if up else "failed",
                     "since_ps": since,
-                    "denied": [e for e in entries if e in (link.name, link.a.node, link.b.node, f"p{link.plane}")],
+                    "denied": [
+                        e
+                        for e in entries
+                        if e in (link.name, link.a.node, link.b.node, f"p{link.plane}")
+                    ],
                     "paths": paths_over(self._fabric, link),
                 }
             )

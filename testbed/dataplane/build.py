@@ -1,4 +1,5 @@
-"""Compiles fabric.bpf.c, in `make install` or when the object is older than its source. Must not need root."""
+"""Compiles fabric.bpf.c, in `make install` or when the object is older than its source. Must not
+need root."""
 
 from __future__ import annotations
 
@@ -15,8 +16,13 @@ from topologies.addressing import BACKGROUND_PREFIX, BLOCK, INNER_PREFIX
 
 SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
-_INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for module in
-                    (__file__, layout.__file__, dscp.__file__, clos.__file__, addressing.__file__)))  # fmt: skip
+_INPUTS = (
+    SOURCE,
+    *(
+        Path(str(module)).with_suffix("").with_suffix(".py")
+        for module in (__file__, layout.__file__, dscp.__file__, clos.__file__, addressing.__file__)
+    ),
+)
 
 
 def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
@@ -44,20 +50,40 @@ def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
         "BACKGROUND_HIGH": f"0x{BACKGROUND_PREFIX[:4].hex()}u",
         "BACKGROUND_LOW": f"0x{BACKGROUND_PREFIX[4:].hex()}",
     }
-    include = sorted(Path("/usr/include").glob("*-linux-gnu"))  # asm/types.h lives there, and -target bpf does not look there
-    command = [clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", *(f"-I{d}" for d in include)]
+    # asm/types.h lives there, and -target bpf does not look there
+    include = sorted(Path("/usr/include").glob("*-linux-gnu"))
+    command = [
+        clang,
+        "-O2",
+        "-g",
+        "-target",
+        "bpf",
+        "-mcpu=v3",
+        "-Wall",
+        "-Werror",
+        *(f"-I{d}" for d in include),
+    ]
     command += [*(f"-D{k}={v}" for k, v in constants.items()), "-c", str(SOURCE), "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:200])
-        hint = "install libbpf-dev and linux-libc-dev" if "file not found" in first else "this is a bug in fabric.bpf.c"
+        first = next(
+            (line for line in done.stderr.splitlines() if "error" in line),
+            done.stderr.strip()[:200],
+        )
+        hint = (
+            "install libbpf-dev and linux-libc-dev"
+            if "file not found" in first
+            else "this is a bug in fabric.bpf.c"
+        )
         raise UserError(f"clang could not compile the data plane ({first}): {hint}")
     return out
 
 
 def fresh_object(scratch: Path, udp_port: int = clos.UDP_PORT) -> Path:
     usable = udp_port == clos.UDP_PORT and OBJECT.exists()
-    if usable and OBJECT.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in _INPUTS if path.exists()):
+    if usable and OBJECT.stat().st_mtime_ns >= max(
+        path.stat().st_mtime_ns for path in _INPUTS if path.exists()
+    ):
         return OBJECT
     return compile_object(scratch / "fabric.bpf.o", udp_port)
 

@@ -8,7 +8,8 @@ from topologies.clos import DATA_HEADERS
 from topologies.units import BYTE, NS
 
 PORT_BASE: Final = 1000
-"""A port's interface index is this plus its number. A veth pair whose ends had the same index would hear of its carrier late."""
+"""A port's interface index is this plus its number. A veth pair whose ends had the same index would
+hear of its carrier late."""
 MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
@@ -21,7 +22,8 @@ KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
 KIND_BRIDGE: Final = 3
 KIND_TAPPED: Final = 4
-"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge in the kernel, or one in user space."""
+"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge in the kernel, or one in
+user space."""
 HANDED_OVER: Final = 0x6D726300
 DATA: Final = 0
 HIGH: Final = 1
@@ -32,13 +34,23 @@ LAST_HOP_MARKS: Final = 8
 LOSSLESS: Final = 16
 FROM_SWITCH: Final = 32
 DELAYED: Final = 64
-"""Bits of a port's flags. The last three: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its TUN."""
+"""Bits of a port's flags. The last three: RoCE's data is under PFC; the cable's other end is a
+switch's; a host's frames go to its TUN."""
 DELAY_TUN: Final = PORT_BASE - 1
 TRUNK: Final = PORT_BASE - 2
-TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
+# u64 each
+TRUNK_WORDS: Final = (
+    "sent_packets",
+    "sent_bytes",
+    "received_packets",
+    "received_bytes",
+    "merged",
+    "remarked",
+)
 HIGH_BURST: Final = 160 * NS
 LEAST_HIGH_BURST: Final = 1600
-"""The high class's bucket beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
+"""The high class's bucket beyond its half of the rate: this time at the port's rate, but at least
+so many bytes [ours]."""
 SWITCH_WORKS: Final = 0
 SWITCH_DEAD: Final = 1
 SWITCH_SILENT: Final = 2
@@ -105,7 +117,8 @@ BACKGROUND_WORDS: Final = (  # u64 each
     *SWITCH_DROPS,
     "corrupted",
 )
-HELD_WORDS: Final = ("taken_bytes", "released_bytes", "over_ns", "under_ns")  # u64 each; of map held the first two
+# u64 each; of map held the first two
+HELD_WORDS: Final = ("taken_bytes", "released_bytes", "over_ns", "under_ns")
 PAUSE_WORDS: Final = (  # u64 each
     "lost_bytes",
     "since_ns",
@@ -118,7 +131,16 @@ PAUSE_WORDS: Final = (  # u64 each
 FAULT_LOSS: Final = 1
 FAULT_CORRUPT: Final = 2
 FAULT_PATH: Final = 4
-FAULT_WORDS: Final = ("flags", "loss", "loss_seed", "loss_draws", "corrupt", "corrupt_seed", "corrupt_draws")  # u64 each
+# u64 each
+FAULT_WORDS: Final = (
+    "flags",
+    "loss",
+    "loss_seed",
+    "loss_draws",
+    "corrupt",
+    "corrupt_seed",
+    "corrupt_draws",
+)
 PATH_FAULT_WORDS: Final = ("loss", "seed", "draws")  # u64 each
 ECN_CERTAIN: Final = 1 << 31
 CERTAIN: Final = 1 << 32

@@ -25,7 +25,8 @@ def _bpf(command: int, attr: bytes | bytearray) -> int:
 
 
 class BpfMap:
-    """Keys and values are bytes in the host's byte order. Raises OSError when the kernel refuses."""
+    """Keys and values are bytes in the host's byte order. Raises OSError when the kernel
+    refuses."""
 
     def __init__(self, path: str | Path) -> None:
         self.fd = -1
@@ -34,7 +35,9 @@ class BpfMap:
         self.fd = _bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0))
         info = ctypes.create_string_buffer(80)
         _bpf(_INFO, struct.pack("=IIQ", self.fd, len(info), ctypes.addressof(info)))
-        _type, _id, self.key_size, self.value_size, self.max_entries, self.flags = struct.unpack_from("=6I", info.raw)
+        _type, _id, self.key_size, self.value_size, self.max_entries, self.flags = (
+            struct.unpack_from("=6I", info.raw)
+        )
 
     def _element(self, command: int, key: bytes, value: int) -> None:
         if len(key) != self.key_size:
@@ -74,7 +77,9 @@ class BpfMap:
         while True:
             key = 0 if previous is None else ctypes.addressof(previous)
             try:
-                _bpf(_NEXT_KEY, struct.pack("=I4xQQQ", self.fd, key, ctypes.addressof(following), 0))
+                _bpf(
+                    _NEXT_KEY, struct.pack("=I4xQQQ", self.fd, key, ctypes.addressof(following), 0)
+                )
             except OSError as error:
                 if error.errno == errno.ENOENT:
                     return
@@ -86,11 +91,14 @@ class BpfMap:
             previous = ctypes.create_string_buffer(current, len(current))
 
     def memory(self) -> memoryview:
-        """Return live, writable memory of an array map made with BPF_F_MMAPABLE: entry i starts at i * value_size rounded up to 8. Aligned
-        8-byte loads and stores are atomic, entries as a whole are not. The mapping outlives :meth:`close`."""
+        """Return live, writable memory of an array map made with BPF_F_MMAPABLE: entry i starts at
+        i * value_size rounded up to 8. Aligned 8-byte loads and stores are atomic, entries as a
+        whole are not. The mapping outlives :meth:`close`."""
         stride = (self.value_size + 7) // 8 * 8
         pages = -(-stride * self.max_entries // mmap.PAGESIZE)
-        mapped = mmap.mmap(self.fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        mapped = mmap.mmap(
+            self.fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE
+        )
         return memoryview(mapped)
 
     def close(self) -> None:

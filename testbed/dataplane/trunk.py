@@ -24,14 +24,18 @@ def describe(parts: Sequence[Part], own: int, addresses: Sequence[str]) -> None:
         if part.machine != own:
             peers.update(struct.pack("=I", numbers[part.machine]), struct.pack("=I", part.machine))
             for port in part.ports:
-                leads_to.update(struct.pack("=I", port.number), struct.pack("=I", numbers[part.machine]))
+                leads_to.update(
+                    struct.pack("=I", port.number), struct.pack("=I", numbers[part.machine])
+                )
     leads_to.close()
     peers.close()
 
 
 class TrunkCounters:
     def __init__(self) -> None:
-        self._stats, self._strays = (live_words(PINS / name) for name in ("trunk_stats", "trunk_strays"))
+        self._stats, self._strays = (
+            live_words(PINS / name) for name in ("trunk_stats", "trunk_strays")
+        )
 
     @property
     def strays(self) -> int:
@@ -43,9 +47,12 @@ class TrunkCounters:
 
 
 def lost(machines: Iterable[Mapping[int, Sequence[int]]]) -> dict[int, int]:
-    """Count lost packets by egress port, where there are any. A frame on its way counts as lost: ask once the fabric is quiet, and read the
-    receivers' counters first."""
-    sent, received = layout.TRUNK_WORDS.index("sent_packets"), layout.TRUNK_WORDS.index("received_packets")
+    """Count lost packets by egress port, where there are any. A frame on its way counts as lost:
+    ask once the fabric is quiet, and read the receivers' counters first."""
+    sent, received = (
+        layout.TRUNK_WORDS.index("sent_packets"),
+        layout.TRUNK_WORDS.index("received_packets"),
+    )
     missing: dict[int, int] = {}
     for carried in machines:
         for port, words in carried.items():

@@ -1,5 +1,5 @@
-"""Builds the emulated fabric: a Mininet network in batches, inside the sandbox only. Nothing appears in the machine's own network
-namespace, and no sysctl of the machine changes."""
+"""Builds the emulated fabric: a Mininet network in batches, inside the sandbox only. Nothing
+appears in the machine's own network namespace, and no sysctl of the machine changes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,32 @@ from topologies.parts import whole
 
 Step = Callable[[str], None]
 CARRIERS_S = 5.0
-STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues", "routes", "links-up", "settle")
+STEPS = (
+    "data-plane",
+    "switch-namespace",
+    "hosts",
+    "cables",
+    "bridges",
+    "queues",
+    "routes",
+    "links-up",
+    "settle",
+)
 
 
 class FabricNet(Mininet):
-    """``step`` gets the name of each stage of bring-up (:data:`STEPS`) before it begins. ``switch_namespace`` is a path for nsenter and
-    setns; ``namespaces`` has a descriptor for each node, "" for all switches. Raises :class:`UserError` on what the machine lacks."""
+    """``step`` gets the name of each stage of bring-up (:data:`STEPS`) before it begins.
+    ``switch_namespace`` is a path for nsenter and setns; ``namespaces`` has a descriptor for each
+    node, "" for all switches. Raises :class:`UserError` on what the machine lacks."""
 
-    def __init__(self, fabric: Fabric, clock: WallClock, step: Step, switch: str, trunk: Trunk | None) -> None:
+    def __init__(
+        self, fabric: Fabric, clock: WallClock, step: Step, switch: str, trunk: Trunk | None
+    ) -> None:
         if not sandbox.inside():
-            raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
+            raise UserError(
+                "a fabric is built inside the sandbox only: use mrcbed, or python -m "
+                "testbed.machine.sandbox -- COMMAND"
+            )
         self.fabric, self.clock = fabric, clock
         self.trunk = trunk
         self.part = whole(fabric) if trunk is None else trunk.part
@@ -53,15 +69,26 @@ class FabricNet(Mininet):
         self.ovs = OpenVSwitch(fabric) if switch == "ovs" else None
         self.switch_kind = layout.KIND_SWITCH
         if self.ovs is not None:
-            self.switch_kind = layout.KIND_TAPPED if self.ovs.datapath == "netdev" else layout.KIND_BRIDGE
+            self.switch_kind = (
+                layout.KIND_TAPPED if self.ovs.datapath == "netdev" else layout.KIND_BRIDGE
+            )
         self.managed = False  # whether the management network is up
         self._step = step
         self._stopped = False
-        Mininet.inited = True  # its init(), called on this very class, would raise sysctls of the machine and leave them so
+        # its init(), called on this very class, would raise sysctls of the machine and leave them
+        # so
+        Mininet.inited = True
         raise_open_files()
-        super().__init__(topo=None, switch=FabricSwitch, host=FabricHost, controller=None, link=FabricLink, build=False)
+        super().__init__(
+            topo=None,
+            switch=FabricSwitch,
+            host=FabricHost,
+            controller=None,
+            link=FabricLink,
+            build=False,
+        )
 
-    # --- building --------------------------------------------------------------------------------------------
+    # --- building ---------------------------------------------------------------------------------
 
     def build(self) -> None:
         if shutil.which("mnexec") is None:
@@ -80,7 +107,12 @@ class FabricNet(Mininet):
                 self.addSwitch(name, number=number, net=self)
         step("hosts")
         for number, name in zip(part.hosts, part.host_names, strict=True):
-            host = self.addHost(name, number=number, address=addressing.text(addressing.inner_address(number)), ip=None)
+            host = self.addHost(
+                name,
+                number=number,
+                address=addressing.text(addressing.inner_address(number)),
+                ip=None,
+            )
             self.namespaces[name] = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
             netlink.write_sysctls(self.namespaces[name], bringup.HOST_SYSCTLS)
         step("cables")
@@ -88,17 +120,32 @@ class FabricNet(Mininet):
         bringup.run_batch("ip", bringup.veth_lines(fabric, pids, part.links), self.switch_namespace)
         self._adopt_cables()
         for node, fd in self.namespaces.items():
-            netlink.offloads_off(fd, [p.name for p in part.ports if p.node == node or (not node and p.node not in fabric.hosts)])
+            netlink.offloads_off(
+                fd,
+                [
+                    p.name
+                    for p in part.ports
+                    if p.node == node or (not node and p.node not in fabric.hosts)
+                ],
+            )
         step("bridges")
         if self.ovs is not None:
             self.ovs.start(self.switch_namespace)
-        step("queues")  # after the bridges: Open vSwitch removes what hangs at a port's ingress when it takes the port
+        # after the bridges: Open vSwitch removes what hangs at a port's ingress when it takes the
+        # port
+        step("queues")
         self._queues()
         step("routes")
         own = zip(part.hosts, part.host_names, strict=True)
-        bringup.run_batches("ip", ((bringup.host_lines(fabric, number), self.path_of(name)) for number, name in own))
+        bringup.run_batches(
+            "ip", ((bringup.host_lines(fabric, number), self.path_of(name)) for number, name in own)
+        )
         step("links-up")
-        bringup.run_batch("ip", [f"link set {p.name} up" for p in part.ports if p.node not in fabric.hosts], self.switch_namespace)
+        bringup.run_batch(
+            "ip",
+            [f"link set {p.name} up" for p in part.ports if p.node not in fabric.hosts],
+            self.switch_namespace,
+        )
         self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None, part)
         self.faults = Faults(fabric, self.clock, self.counters, self.namespaces, part)
         if self.trunk is not None:
@@ -115,8 +162,20 @@ class FabricNet(Mininet):
             ends = []
             for port in (cable.a, cable.b):
                 node = self[port.node]
-                ends.append(FabricIntf(port.name, node=node, fabric_port=port, ifindex=layout.PORT_BASE + port.number, port=node.newPort()))
-            self.links.append(FabricLink(ends[0].node, ends[1].node, cable=cable, intfs=(ends[0], ends[1]), net=self))
+                ends.append(
+                    FabricIntf(
+                        port.name,
+                        node=node,
+                        fabric_port=port,
+                        ifindex=layout.PORT_BASE + port.number,
+                        port=node.newPort(),
+                    )
+                )
+            self.links.append(
+                FabricLink(
+                    ends[0].node, ends[1].node, cable=cable, intfs=(ends[0], ends[1]), net=self
+                )
+            )
 
     def _queues(self) -> None:
         rated: dict[str, list[tuple[Any, int]]] = {node: [] for node in self.namespaces}
@@ -124,7 +183,11 @@ class FabricNet(Mininet):
             for port in (link.a, link.b):
                 rated[port.node if port.node in rated else ""].append((port, link.rate))
         bringup.run_batches(
-            "tc", ((bringup.queue_lines(self.fabric, self.clock, ports), self.path_of(node)) for node, ports in rated.items())
+            "tc",
+            (
+                (bringup.queue_lines(self.fabric, self.clock, ports), self.path_of(node))
+                for node, ports in rated.items()
+            ),
         )
 
     def _wait_for_carriers(self) -> None:
@@ -132,11 +195,18 @@ class FabricNet(Mininet):
         for node, fd in self.namespaces.items():
             sock = netlink.LinkSocket(fd)
             try:
-                while waiting := [s for s in sock.dump().values() if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP]:
+                while waiting := [
+                    s
+                    for s in sock.dump().values()
+                    if s.ifindex >= layout.PORT_BASE and s.operstate != netlink.OPER_UP
+                ]:
                     if time.monotonic() > until:
                         owner = node or "the switches"
                         late = f"{patient(CARRIERS_S):.0f} s{remark()}"
-                        raise UserError(f"{len(waiting)} ports of {owner} got no carrier within {late}: use a smaller fabric")
+                        raise UserError(
+                            f"{len(waiting)} ports of {owner} got no carrier within {late}: use "
+                            "a smaller fabric"
+                        )
                     time.sleep(0.001)
             finally:
                 sock.close()
@@ -150,7 +220,10 @@ class FabricNet(Mininet):
         if self.ovs is None:
             return "eBPF programs"
         place = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
-        return f"Open vSwitch bridges, forwarding {place}; ovs-vsctl --db=unix:{self.ovs.run}/db.sock show"
+        return (
+            f"Open vSwitch bridges, forwarding {place}; ovs-vsctl "
+            f"--db=unix:{self.ovs.run}/db.sock show"
+        )
 
     @property
     def come_twice(self) -> bool:
@@ -162,7 +235,7 @@ class FabricNet(Mininet):
         else:
             loader.program_fabric(self.fabric)
 
-    # --- removing --------------------------------------------------------------------------------------------
+    # --- removing ---------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Remove everything: processes in the hosts, namespaces, pins. Idempotent."""
@@ -183,7 +256,7 @@ class FabricNet(Mininet):
         self.namespaces.clear()
         loader.unload()
 
-    # --- Mininet's API where its own would not do ------------------------------------------------------------
+    # --- Mininet's API where its own would not do -------------------------------------------------
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
         if status not in ("up", "down"):
@@ -200,7 +273,13 @@ class FabricNet(Mininet):
             self.faults.set_link(cable.name, status == "up")
 
     def iperf(
-        self, hosts: Any = None, l4Type: str = "TCP", udpBw: str = "10M", fmt: Any = None, seconds: int = 5, port: int = 5201
+        self,
+        hosts: Any = None,
+        l4Type: str = "TCP",
+        udpBw: str = "10M",
+        fmt: Any = None,
+        seconds: int = 5,
+        port: int = 5201,
     ) -> list[str]:
         """Return [server, client] rates, as Mininet's iperf does."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
@@ -221,7 +300,10 @@ class FabricNet(Mininet):
             error(f"iperf3 failed: {report.get('error', text)}\n")
             return ["", ""]
         end = report["end"]
-        rates = [end.get(k, end.get("sum", {})).get("bits_per_second", 0.0) for k in ("sum_received", "sum_sent")]
+        rates = [
+            end.get(k, end.get("sum", {})).get("bits_per_second", 0.0)
+            for k in ("sum_received", "sum_sent")
+        ]
         result = [f"{rate / 1e6:.2f} Mbits/sec" for rate in rates]
         output(f"*** Results: {result}\n")
         return [udpBw, *result] if l4Type == "UDP" else result

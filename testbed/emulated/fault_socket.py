@@ -1,11 +1,12 @@
-"""A Unix socket that takes faults from the program under test (docs/how/faults.md): a line per order, and a line of answer.
+"""A Unix socket that takes faults from the program under test (docs/how/faults.md): a line per
+order, and a line of answer.
 
 - inject KIND ON [KEY=VALUE...]: ok NUMBER, or ok alone for a kind that cannot be taken back
 - heal [NUMBER...]: ok; without a number all of this connection's
 - anything that is wrong: error TEXT
 
-A connection's faults are taken back when it closes. The socket is mode 0600 and belongs to the program's user, who can break this run's
-fabric and nothing beyond it.
+A connection's faults are taken back when it closes. The socket is mode 0600 and belongs to the
+program's user, who can break this run's fabric and nothing beyond it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class _Client:
 
 
 class FaultSocket:
-    """Serves until :meth:`close`. ``user`` may connect beside root (None: root alone). Raises OSError."""
+    """Serves until :meth:`close`. ``user`` may connect beside root (None: root alone). Raises
+    OSError."""
 
     def __init__(self, injections: Injections, user: int | None) -> None:
         self._injections = injections
@@ -54,7 +56,8 @@ class FaultSocket:
         self._listener.bind(str(self.path))
         self.path.chmod(0o600)
         if user:
-            for place in (self.path, folder):  # the folder last: nobody replaces the socket before it has its owner
+            # the folder last: nobody replaces the socket before it has its owner
+            for place in (self.path, folder):
                 os.chown(place, user, group_of(user))
         self._listener.listen(8)
         self._listener.setblocking(False)
@@ -109,7 +112,9 @@ class FaultSocket:
             data = client.sock.recv(LINE)
             *lines, client.incoming = (client.incoming + data).split(b"\n")
             for line in lines:
-                client.sock.sendall(self._answer(client, line.decode(errors="replace")).encode() + b"\n")
+                client.sock.sendall(
+                    self._answer(client, line.decode(errors="replace")).encode() + b"\n"
+                )
         except OSError:
             data = b""
         if not data or len(client.incoming) > LINE:
@@ -128,7 +133,8 @@ class FaultSocket:
                     raise UserError(f"{line[:80]!r}: the orders are {USAGE}, and heal [NUMBER...]")
         except (UserError, FabricError) as error:
             return "error " + " ".join(str(error).split())
-        except Exception as error:  # the run is ending, or a bug: either way the program hears of it
+        except Exception as error:
+            # the run is ending, or a bug: either way the program hears of it
             return f"error {type(error).__name__}: " + " ".join(str(error).split())
 
     def _inject(self, client: _Client, words: list[str]) -> str:
@@ -149,7 +155,10 @@ class FaultSocket:
     def _numbers(self, client: _Client, words: list[str]) -> list[int]:
         for word in words:
             if word not in map(str, client.numbers):
-                raise UserError(f"heal: {word} is no fault of this connection: there are {', '.join(map(str, client.numbers)) or 'none'}")
+                raise UserError(
+                    f"heal: {word} is no fault of this connection: there are "
+                    f"{', '.join(map(str, client.numbers)) or 'none'}"
+                )
         return [int(word) for word in words] or client.numbers
 
     def _heal(self, client: _Client, numbers: list[int]) -> None:

@@ -1,8 +1,9 @@
 """Takes links and switches of a running fabric down and up, and notices when they change otherwise.
 
-A fault acts on the switch's end of a cable, as a pulled cable does (docs/why/dataplane.md). Down: gate closed in both directions, interface
-down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed again, gate
-opened. So the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
+A fault acts on the switch's end of a cable, as a pulled cable does (docs/why/dataplane.md). Down:
+gate closed in both directions, interface down, queues off at both ends, what was queued declared
+flushed. Up: interface up, carrier and queues back at both ends, flushed again, gate opened. So the
+books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
 """
 
 from __future__ import annotations
@@ -26,18 +27,29 @@ SETTLE_S = 1.0
 
 
 class Faults(Holders):
-    """``namespaces``: node -> descriptor of its network namespace, switches under "". Of cables outside ``part`` only the state is kept."""
+    """``namespaces``: node -> descriptor of its network namespace, switches under "". Of cables
+    outside ``part`` only the state is kept."""
 
     def __init__(
-        self, fabric: Fabric, clock: WallClock, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None
-    ) -> None:  # fmt: skip
+        self,
+        fabric: Fabric,
+        clock: WallClock,
+        counters: Counters,
+        namespaces: Mapping[str, int],
+        part: Part | None = None,
+    ) -> None:
         super().__init__(fabric, clock.now)
         own = (whole(fabric) if part is None else part).links
         self._own = {link.name for link in own}
         self.counters = counters
         self._sockets = {node: LinkSocket(fd) for node, fd in namespaces.items()}
         self._events = LinkEvents(namespaces[""])
-        self._by_index = {PORT_BASE + p.number: link for link in own for p in (link.a, link.b) if p.node in self._switch_numbers}
+        self._by_index = {
+            PORT_BASE + p.number: link
+            for link in own
+            for p in (link.a, link.b)
+            if p.node in self._switch_numbers
+        }
         self._wake, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="mrcbed-ports", daemon=True)
         self._thread.start()
@@ -51,7 +63,7 @@ class Faults(Holders):
         os.close(self._wake)
         os.close(self._waker)
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- how --------------------------------------------------------------------------------------
 
     def _switch_ends(self, link: Link) -> list[Port]:
         return [p for p in (link.a, link.b) if p.node in self._switch_numbers]
@@ -78,8 +90,8 @@ class Faults(Holders):
             self._lower(link)
 
     def _lower(self, link: Link) -> None:
-        """Count what waited as lost once no end can send. The kernel empties a host's queue a moment after the carrier has gone, and not at
-        all if the carrier is back by then."""
+        """Count what waited as lost once no end can send. The kernel empties a host's queue a
+        moment after the carrier has gone, and not at all if the carrier is back by then."""
         self._wait_for(link, up=False)
         self._flush(link)
         self._up[link.name] = False
@@ -120,14 +132,18 @@ class Faults(Holders):
             if changed is None:
                 links = [link for link in self.fabric.links if link.name in self._own]
             else:
-                links = list({id(li): li for s in changed if (li := self._by_index.get(s.ifindex))}.values())
+                links = list(
+                    {id(li): li for s in changed if (li := self._by_index.get(s.ifindex))}.values()
+                )
             for link in links:
                 with self._lock:
                     self._follow(link)
 
     def _follow(self, link: Link) -> None:
         try:
-            carries = all(self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link))
+            carries = all(
+                self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link)
+            )
             if carries == self._up[link.name]:
                 return
             if carries:

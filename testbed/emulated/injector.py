@@ -1,4 +1,5 @@
-"""Carries faults out on a living cluster, and on nothing else. A thread of its own does what is due later."""
+"""Carries faults out on a living cluster, and on nothing else. A thread of its own does what is due
+later."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Process(Protocol):
 
 
 class Injector(Injections):
-    """``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none. ``socket_of(host)`` is the path of its
-    control socket, or ""."""
+    """``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none.
+    ``socket_of(host)`` is the path of its control socket, or ""."""
 
     def __init__(
         self,
@@ -66,7 +67,8 @@ class Injector(Injections):
 
     def pause(self, host: int, stop: bool) -> None:
         process = self.process_of(host)
-        if process is not None:  # an ended process is not signalled: its number may belong to another one
+        # an ended process is not signalled: its number may belong to another one
+        if process is not None:
             process.send_signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
     def kill(self, host: int) -> int:
@@ -84,7 +86,8 @@ class Injector(Injections):
         return str(self._sockets[user].path)
 
     def verbs(self, host: int, number: int, rule: Mapping[str, object] | None) -> int:
-        """Ask over a new connection: another thread may be waiting for an answer on the agent's own."""
+        """Ask over a new connection: another thread may be waiting for an answer on the agent's
+        own."""
         path, process = self.socket_of(host), self.process_of(host)
         try:
             if self._closed or not path or (process is not None and process.poll() is not None):

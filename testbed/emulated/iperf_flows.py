@@ -1,4 +1,5 @@
-"""Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, with addresses and routes of its own."""
+"""Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, with
+addresses and routes of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ Popen = Callable[..., "subprocess.Popen[bytes]"]
 
 def require_iperf3() -> None:
     if shutil.which("iperf3", path=PATH) is None:
-        raise UserError("iperf3 is missing: install it with apt-get install iperf3 (mrcbed doctor shows what else may be)")
+        raise UserError(
+            "iperf3 is missing: install it with apt-get install iperf3 (mrcbed doctor shows what "
+            "else may be)"
+        )
 
 
 def datagram_bytes(fabric: Fabric) -> int:
@@ -57,7 +61,10 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
         port = f"h{near}-p{addressing.ev_fields(stream.ev)[0]}"
         return [
             f"addr add {own}/128 dev lo nodad",
-            f"route add {peer}/128 encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} src {own}",
+            (
+                f"route add {peer}/128 encap seg6 mode encap.red segs {segment} via "
+                f"{addressing.GATEWAY} dev {port} src {own}"
+            ),
         ]
 
     first, last = addresses
@@ -67,7 +74,20 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
     seconds = max(1, math.ceil(round(clock.wall_s(stream.length), 6)))
-    client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
+    client = [
+        "iperf3",
+        "-J",
+        "-c",
+        peer,
+        "-B",
+        own,
+        "-p",
+        str(PORT),
+        "-t",
+        str(seconds),
+        "--connect-timeout",
+        str(CONNECT_MS),
+    ]
     client += ["-P", str(stream.parallel), "--extra-data", json.dumps(clock.to_dict())]
     if stream.protocol == "udp":
         client += ["-u", "-l", str(datagram_bytes(fabric))]
@@ -79,7 +99,15 @@ def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[lis
 
 
 class Iperf:
-    def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        clock: WallClock,
+        stream: Stream,
+        popen: Popen,
+        path_of: Callable[[str], str],
+        stem: Path,
+    ) -> None:
         self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
         self._popen, self._path_of = popen, path_of
         self._server: subprocess.Popen[bytes] | None = None
@@ -92,11 +120,19 @@ class Iperf:
     def prepare(self) -> None:
         require_iperf3()
         try:
-            for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
+            for host, lines in zip(
+                (self.stream.src, self.stream.dst),
+                route_lines(self.fabric, self.stream),
+                strict=True,
+            ):
                 for line in lines:  # one at a time: what was not added is not ours to take away
                     bringup.run_batch("ip", [line], self._path_of(f"h{host}"))
                     self._added.append((host, line))
-            self._server = self._start(self.stream.dst, command_lines(self.fabric, self.clock, self.stream)[0], "-server.json")
+            self._server = self._start(
+                self.stream.dst,
+                command_lines(self.fabric, self.clock, self.stream)[0],
+                "-server.json",
+            )
             self._wait_until_listening(self._server)
         except BaseException:
             self.end()
@@ -105,25 +141,39 @@ class Iperf:
     def _start(self, host: int, command: list[str], ending: str) -> subprocess.Popen[bytes]:
         file = open(f"{self.stem}{ending}", "wb")
         self._files.append(file)
-        return self._popen(f"h{host}", command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        return self._popen(
+            f"h{host}", command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+        )
 
     def _wait_until_listening(self, server: subprocess.Popen[bytes]) -> None:
         address = addressing.background_addresses(self.stream.number)[1]
-        words = (int.from_bytes(address[i : i + 4], sys.byteorder) for i in range(0, 16, 4))  # as the kernel prints them
+        # as the kernel prints them
+        words = (int.from_bytes(address[i : i + 4], sys.byteorder) for i in range(0, 16, 4))
         endpoint = f"{''.join(f'{word:08X}' for word in words)}:{PORT:04X}"
         until = time.monotonic() + patient(LISTEN_S)
         while time.monotonic() < until and server.poll() is None:
             with suppress(OSError):
-                lines = (line.split() for line in Path(f"/proc/{server.pid}/net/tcp6").read_text().splitlines()[1:])
+                lines = (
+                    line.split()
+                    for line in Path(f"/proc/{server.pid}/net/tcp6").read_text().splitlines()[1:]
+                )
                 if any(line[1] == endpoint and line[3] == "0A" for line in lines):
                     return
             time.sleep(POLL_S)
         report = Path(f"{self.stem}-server.json").read_text(errors="replace").split("\n")
-        reason = next((line.strip() for line in report if "error" in line), f"it did not listen within {patient(LISTEN_S):.0f} s")
-        raise UserError(f"iperf3 as server in h{self.stream.dst} did not come up ({reason}): try it there by hand, mrcbed up has a prompt")
+        reason = next(
+            (line.strip() for line in report if "error" in line),
+            f"it did not listen within {patient(LISTEN_S):.0f} s",
+        )
+        raise UserError(
+            f"iperf3 as server in h{self.stream.dst} did not come up ({reason}): try it there by "
+            "hand, mrcbed up has a prompt"
+        )
 
     def begin(self) -> None:
-        self._client = self._start(self.stream.src, command_lines(self.fabric, self.clock, self.stream)[1], ".json")
+        self._client = self._start(
+            self.stream.src, command_lines(self.fabric, self.clock, self.stream)[1], ".json"
+        )
 
     @property
     def begun(self) -> bool:
@@ -147,7 +197,8 @@ class Iperf:
         if self._client is not None:
             _end(self._client, until)
         if self._server is not None:
-            _end(self._server, until if self.begun else 0.0)  # the client's last word ends it; one that never met a client waits for ever
+            # the client's last word ends it; one that never met a client waits for ever
+            _end(self._server, until if self.begun else 0.0)
         for file in self._files:
             file.close()
         self._files = []

@@ -1,4 +1,5 @@
-"""Cables of an emulated fabric, as Mininet links and interfaces. They touch nothing: bringup.py creates the veth pairs in one batch."""
+"""Cables of an emulated fabric, as Mininet links and interfaces. They touch nothing: bringup.py
+creates the veth pairs in one batch."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ def _stay(*_args: Any) -> None:
 
 
 class FabricIntf(Intf):
-    def __init__(self, name: str, node: Any, fabric_port: Port, ifindex: int, **params: Any) -> None:
+    def __init__(
+        self, name: str, node: Any, fabric_port: Port, ifindex: int, **params: Any
+    ) -> None:
         self.fabric_port = fabric_port
         self.ifindex = ifindex
         super().__init__(name, node=node, port=params.get("port"), moveIntfFn=_stay)
@@ -33,7 +36,9 @@ class FabricIntf(Intf):
     def isUp(self, setUp: bool = False) -> bool:
         if setUp:
             return not self.ifconfig("up")
-        return "UP" in str(self.cmd("ip", "link", "show", "dev", self.name)).partition(">")[0].partition("<")[2].split(",")
+        return "UP" in str(self.cmd("ip", "link", "show", "dev", self.name)).partition(">")[
+            0
+        ].partition("<")[2].split(",")
 
     def updateIP(self) -> Any:
         return self.ip
@@ -45,11 +50,23 @@ class FabricIntf(Intf):
         return self.ip, self.mac
 
     def status(self) -> str:
-        return "OK" if self.name in str(self.cmd("ip", "-o", "link", "show", "dev", self.name)) else "MISSING"
+        return (
+            "OK"
+            if self.name in str(self.cmd("ip", "-o", "link", "show", "dev", self.name))
+            else "MISSING"
+        )
 
 
 class FabricLink(Link):
-    def __init__(self, node1: Any, node2: Any, cable: Cable, intfs: tuple[FabricIntf, FabricIntf], net: Any, **_params: Any) -> None:
+    def __init__(
+        self,
+        node1: Any,
+        node2: Any,
+        cable: Cable,
+        intfs: tuple[FabricIntf, FabricIntf],
+        net: Any,
+        **_params: Any,
+    ) -> None:
         self.cable = cable
         self.net = net
         self.fast = True

@@ -1,4 +1,5 @@
-"""The few netlink, ethtool and namespace calls that a running fabric needs at once, without starting a process."""
+"""The few netlink, ethtool and namespace calls that a running fabric needs at once, without
+starting a process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ T = TypeVar("T")
 
 OPER_UP: Final = 6
 _DORMANT: Final = struct.pack("=HHB3x", 5, 16, 5)
-"""IFLA_OPERSTATE with IF_OPER_DORMANT, the only state by which a process may replace OPER_UP (net/core/rtnetlink.c)."""
+"""IFLA_OPERSTATE with IF_OPER_DORMANT, the only state by which a process may replace OPER_UP
+(net/core/rtnetlink.c)."""
 
 GOES_ON: Final = 4_000_000_000
 OPEN_BURST: Final = 1 << 20
@@ -33,7 +35,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def in_namespace(fd: int, work: Callable[[], T]) -> T:
-    """Run ``work`` on a thread of its own; sockets it opens stay in the namespace. Raises what ``work`` raises."""
+    """Run ``work`` on a thread of its own; sockets it opens stay in the namespace. Raises what
+    ``work`` raises."""
 
     def enter() -> T:
         if _libc.setns(fd, _CLONE_NEWNET):
@@ -75,7 +78,9 @@ def _on_thread(work: Callable[[], T]) -> T:
 
 
 def _route_socket() -> socket.socket:
-    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    return socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+    )
 
 
 class LinkSocket:
@@ -109,21 +114,26 @@ class LinkSocket:
     def set_up(self, ifindex: int, up: bool) -> None:
         """Do `ip link set ... up` or `down`; returns when the kernel has done it.
 
-        Down takes back the operational state too. The kernel does that later, and an interface that is up again before would still be
-        OPER_UP while its queue is off, and swallow frames uncounted (seen on Linux 6.1).
+        Down takes back the operational state too. The kernel does that later, and an interface that
+        is up again before would still be OPER_UP while its queue is off, and swallow frames
+        uncounted (seen on Linux 6.1).
         """
         body = rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP) + (b"" if up else _DORMANT)
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
 
     def wait(self, ifindex: int) -> None:
-        """Wait for pending interface changes: an empty change takes the kernel's lock after them."""
+        """Wait for pending interface changes: an empty change takes the kernel's lock after
+        them."""
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))
 
     def get(self, ifindex: int) -> LinkState:
         return self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))[0]
 
     def dump(self) -> dict[int, LinkState]:
-        return {s.ifindex: s for s in self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, rtnetlink.link())}
+        return {
+            s.ifindex: s
+            for s in self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, rtnetlink.link())
+        }
 
     def close(self) -> None:
         self._sock.close()
@@ -140,7 +150,9 @@ class QueueSocket:
         self._serial += 1
         body = rtnetlink.queue(ifindex, handle << 16)
         # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
-        self._sock.send(rtnetlink.request(rtnetlink.RTM_GETQDISC, rtnetlink.NLM_F_ECHO, self._serial, body))
+        self._sock.send(
+            rtnetlink.request(rtnetlink.RTM_GETQDISC, rtnetlink.NLM_F_ECHO, self._serial, body)
+        )
         while True:
             for answer in rtnetlink.messages(self._sock.recv(1 << 16)):
                 if answer.serial == self._serial:
@@ -151,25 +163,31 @@ class QueueSocket:
 
 
 class PauseSocket:
-    """Pauses the data class of ports of one namespace (PFC), on one thread. ``frame``: bytes of the longest frame."""
+    """Pauses the data class of ports of one namespace (PFC), on one thread. ``frame``: bytes of the
+    longest frame."""
 
     def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.bind((0, 0))
         self._sock.settimeout(10.0)  # others may have the kernel's lock on interfaces
-        self._raw = in_namespace(namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0))
+        self._raw = in_namespace(
+            namespace,
+            lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0),
+        )
         self._queue = (handle, parent)
         self._frame, self._limit = frame, limit
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Stop the data class; returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that
-        could not hold a frame would drop what comes. Raises OSError."""
+        """Stop the data class; returns when the kernel has done it. One frame more may leave: a
+        changed token bucket is full, and one that could not hold a frame would drop what comes.
+        Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
-        """Let the data class go on. After the change alone the kernel would look at the queue within a second; a frame that the port's
-        queues refuse makes it look at once. Raises OSError."""
+        """Let the data class go on. After the change alone the kernel would look at the queue
+        within a second; a frame that the port's queues refuse makes it look at once. Raises
+        OSError."""
         self._change(ifindex, GOES_ON, OPEN_BURST)
         try:
             self._raw.sendto(_NUDGE, (name, ETH_P_PAUSE))
@@ -179,7 +197,9 @@ class PauseSocket:
     def _change(self, ifindex: int, rate: int, burst: int) -> None:
         self._serial += 1
         body = rtnetlink.token_bucket(ifindex, *self._queue, rate, burst, self._limit)
-        self._sock.send(rtnetlink.request(rtnetlink.RTM_NEWQDISC, rtnetlink.NLM_F_ACK, self._serial, body))
+        self._sock.send(
+            rtnetlink.request(rtnetlink.RTM_NEWQDISC, rtnetlink.NLM_F_ACK, self._serial, body)
+        )
         while True:
             for answer in rtnetlink.messages(self._sock.recv(1 << 16)):
                 if answer.serial == self._serial and answer.kind == rtnetlink.NLMSG_ERROR:
@@ -204,7 +224,8 @@ def _backlog(payload: bytes) -> int | None:
 class LinkEvents:
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
-        self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE: a plane of links may go at once
+        # SO_RCVBUFFORCE: a plane of links may go at once
+        self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)
         self._sock.bind((0, rtnetlink.RTMGRP_LINK))
         self._sock.setblocking(False)
 
@@ -223,7 +244,11 @@ class LinkEvents:
                 if error.errno == errno.ENOBUFS:
                     return None
                 raise
-            states += [rtnetlink.link_state(m.body) for m in rtnetlink.messages(data) if m.kind == rtnetlink.RTM_NEWLINK]
+            states += [
+                rtnetlink.link_state(m.body)
+                for m in rtnetlink.messages(data)
+                if m.kind == rtnetlink.RTM_NEWLINK
+            ]
 
     def close(self) -> None:
         self._sock.close()
@@ -233,7 +258,8 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off what puts frames on a veth that no wire could carry. Raises OSError naming the interface."""
+    """Turn off what puts frames on a veth that no wire could carry. Raises OSError naming the
+    interface."""
 
     def work() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -242,9 +268,15 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
                 for feature, command in _OFFLOADS.items():
                     struct.pack_into("=II", value, 0, command, 0)
                     try:
-                        fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sP16x", name.encode(), ctypes.addressof(value)))
+                        fcntl.ioctl(
+                            sock,
+                            _SIOCETHTOOL,
+                            struct.pack("16sP16x", name.encode(), ctypes.addressof(value)),
+                        )
                     except OSError as error:
-                        raise OSError(error.errno, f"{name}: cannot turn {feature} off: {error.strerror}") from None
+                        raise OSError(
+                            error.errno, f"{name}: cannot turn {feature} off: {error.strerror}"
+                        ) from None
 
     in_namespace(namespace, work)
 

@@ -1,7 +1,7 @@
 """Hosts and switches of an emulated fabric, as Mininet nodes.
 
-A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that all switches share, so it
-has no shell.
+A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the
+namespace that all switches share, so it has no shell.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ class FabricHost(Host):
         self.address = address
         self.number = number
         super().__init__(name, **params)
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # programs may print any bytes
+        # programs may print any bytes
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def IP(self, intf: Any = None) -> str:
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Only the shell keeps its end of the terminal. If we held it too, we would never hear of the shell's death."""
+        """Only the shell keeps its end of the terminal. If we held it too, we would never hear of
+        the shell's death."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -49,10 +51,13 @@ class FabricHost(Host):
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            raise UserError(f"the shell of {self.name} was ended from outside: start again") from None
+            raise UserError(
+                f"the shell of {self.name} was ended from outside: start again"
+            ) from None
 
     def monitor(self, timeoutms: int | None = None, findPid: bool = True) -> str:
-        """Look for a process number only where one comes: Mininet takes any byte 1 for the head of one and waits for the rest."""
+        """Look for a process number only where one comes: Mininet takes any byte 1 for the head of
+        one and waits for the rest."""
         return str(super().monitor(timeoutms, findPid and (self.lastCmd or "").endswith("&")))
 
     def config(self, **_params: Any) -> dict[str, str]:
@@ -71,7 +76,8 @@ class FabricHost(Host):
 
 
 class FabricSwitch(Switch):
-    """``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
+    """``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches'
+    namespace, once."""
 
     stdin: Any
     stdout: Any
@@ -108,7 +114,7 @@ class FabricSwitch(Switch):
             self._running.wait()
         self._finish()
 
-    # --- commands, one process each ---------------------------------------------------------------------------
+    # --- commands, one process each ---------------------------------------------------------------
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         kwargs.setdefault("mncmd", ["nsenter", f"--net={self.net.switch_namespace}", "--"])
@@ -120,7 +126,8 @@ class FabricSwitch(Switch):
         command = args[0] if len(args) == 1 and isinstance(args[0], list) else args
         line = " ".join(str(w) for w in command)
         self.lastCmd = line
-        # A socket, not a pipe: at its end the prompt sees it readable, where a pipe would only hang up and keep the prompt waiting.
+        # A socket, not a pipe: at its end the prompt sees it readable, where a pipe would only hang
+        # up and keep the prompt waiting.
         own_end, child_end = socket.socketpair()
         running = subprocess.Popen(
             ["nsenter", f"--net={self.net.switch_namespace}", "--", "sh", "-c", line or ":"],

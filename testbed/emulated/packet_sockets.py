@@ -15,7 +15,8 @@ from testbed.errors import UserError
 _PIDFD_GETFD = 438  # the same on every architecture
 _SO_DOMAIN, _SO_ATTACH_FILTER = 39, 26
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
-_LOAD_MARK, _IF_EQUAL, _RETURN = (0x20, 0, 0, 0xFFFFF014), (0x15, 0, 1, HANDED_OVER), (6, 0, 0)  # classic BPF
+# classic BPF
+_LOAD_MARK, _IF_EQUAL, _RETURN = (0x20, 0, 0, 0xFFFFF014), (0x15, 0, 1, HANDED_OVER), (6, 0, 0)
 _ALL = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,7 +36,10 @@ def of_process(pid: int) -> Iterator[socket.socket]:
                 continue
             if fd < 0:
                 reason = os.strerror(ctypes.get_errno())
-                raise UserError(f"the kernel refused a look at the sockets of our own process {pid} ({reason}): use --switch ebpf")
+                raise UserError(
+                    f"the kernel refused a look at the sockets of our own process {pid} "
+                    f"({reason}): use --switch ebpf"
+                )
             sock = socket.socket(fileno=fd)
             if sock.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN) == socket.AF_PACKET:
                 yield sock
@@ -46,11 +50,19 @@ def of_process(pid: int) -> Iterator[socket.socket]:
 
 
 def see(sock: socket.socket, handed_over: bool) -> None:
-    """Let a socket see only frames that were handed over (ovs.py), or all others. Replaces its filter."""
+    """Let a socket see only frames that were handed over (ovs.py), or all others. Replaces its
+    filter."""
     verdicts = (_ALL, 0) if handed_over else (0, _ALL)
-    steps = b"".join(struct.pack("=HBBI", *step) for step in (_LOAD_MARK, _IF_EQUAL, *((*_RETURN, verdict) for verdict in verdicts)))
+    steps = b"".join(
+        struct.pack("=HBBI", *step)
+        for step in (_LOAD_MARK, _IF_EQUAL, *((*_RETURN, verdict) for verdict in verdicts))
+    )
     program = ctypes.create_string_buffer(steps, len(steps))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(program)))
+    sock.setsockopt(
+        socket.SOL_SOCKET,
+        _SO_ATTACH_FILTER,
+        struct.pack("=HxxxxxxQ", len(steps) // 8, ctypes.addressof(program)),
+    )
 
 
 def newly_dropped(sock: socket.socket) -> int:

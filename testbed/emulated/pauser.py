@@ -1,5 +1,6 @@
-"""PFC (802.1Qbb) of an emulated fabric: stops a port's data class while the switch at its cable's other end holds too much from it
-(docs/why/dataplane.md). It is a process of its own, so that nothing else makes a pause late."""
+"""PFC (802.1Qbb) of an emulated fabric: stops a port's data class while the switch at its cable's
+other end holds too much from it (docs/why/dataplane.md). It is a process of its own, so that
+nothing else makes a pause late."""
 
 from __future__ import annotations
 
@@ -37,12 +38,19 @@ class Ports(Protocol):
 
 
 class Pauser:
-    """``held``, ``pauses`` and ``gates`` are the maps of those names, a row per port. ``now`` and all times are this machine's monotonic
-    ns."""
+    """``held``, ``pauses`` and ``gates`` are the maps of those names, a row per port. ``now`` and
+    all times are this machine's monotonic ns."""
 
     def __init__(
-        self, fabric: Fabric, clock: WallClock, held: Words, pauses: Words, gates: Words, ports: Ports, now: Callable[[], int]
-    ) -> None:  # fmt: skip
+        self,
+        fabric: Fabric,
+        clock: WallClock,
+        held: Words,
+        pauses: Words,
+        gates: Words,
+        ports: Ports,
+        now: Callable[[], int],
+    ) -> None:
         self.fabric = fabric
         self._pfc_ns = clock.wall_ns(fabric.pfc_ps)
         self._held, self._pauses, self._gates = held, pauses, gates
@@ -57,12 +65,17 @@ class Pauser:
         self._ingress = np.array([end.number for end, _, _ in into_switches])
         self._egress = np.array([other.number for _, other, _ in into_switches])
         self._senders = [other for _, other, _ in into_switches]
-        # One frame more leaves after a pause (netlink.PauseSocket), so it is put into effect so much earlier.
-        self._early = [min(clock.wall_ns(wire_time(fabric.frame_bytes, link.rate)), self._pfc_ns) for _, _, link in into_switches]
+        # One frame more leaves after a pause (netlink.PauseSocket), so it is put into effect so
+        # much earlier.
+        self._early = [
+            min(clock.wall_ns(wire_time(fabric.frame_bytes, link.rate)), self._pfc_ns)
+            for _, _, link in into_switches
+        ]
         self.stops = np.zeros(len(into_switches), dtype=bool)
         self._seen_over = held[self._ingress, _H["over_ns"]].copy()
         self._seen_under = held[self._ingress, _H["under_ns"]].copy()
-        self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
+        # when, which ingress, whether to stop, and since when it is asked
+        self._due: list[tuple[int, int, bool, int]] = []
 
     def turn(self) -> int:
         """Do what is due; returns when to look again, ns."""
@@ -85,7 +98,9 @@ class Pauser:
         enough = self.stops & ~down & (holds <= self._xon)
         for place in np.flatnonzero(too_much):
             since = int(over[place]) if rose[place] else now
-            heapq.heappush(self._due, (since + self._pfc_ns - self._early[place], int(place), True, since))
+            heapq.heappush(
+                self._due, (since + self._pfc_ns - self._early[place], int(place), True, since)
+            )
         for place in np.flatnonzero(enough):
             since = int(under[place]) if under[place] != self._seen_under[place] else now
             heapq.heappush(self._due, (since + self._pfc_ns, int(place), False, since))
@@ -119,7 +134,9 @@ class KernelPorts:
     def __init__(self, fabric: Fabric, namespaces: dict[str, int]) -> None:
         frame = bringup.link_mtu(fabric) + 14
         self._sockets = {
-            node: netlink.PauseSocket(fd, bringup.DATA_QUEUE << 16, bringup.DATA_CLASS, frame, bringup.LOSSLESS_LIMIT)
+            node: netlink.PauseSocket(
+                fd, bringup.DATA_QUEUE << 16, bringup.DATA_CLASS, frame, bringup.LOSSLESS_LIMIT
+            )
             for node, fd in namespaces.items()
         }
 

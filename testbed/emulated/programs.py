@@ -1,7 +1,9 @@
-"""Ranks as processes: a program on each host, with a socket to that host's agent and memory that it is given.
+"""Ranks as processes: a program on each host, with a socket to that host's agent and memory that it
+is given.
 
-These two descriptors are a program's only rights: it need not be root. It runs at low priority, because the agents are the network. A
-program of RDMA verbs gets a library instead, which finds its agent.
+These two descriptors are a program's only rights: it need not be root. It runs at low priority,
+because the agents are the network. A program of RDMA verbs gets a library instead, which finds its
+agent.
 """
 
 from __future__ import annotations
@@ -26,7 +28,16 @@ from agents.communicator import MEMORY, WORLD
 from agents.process.control import AgentClient, AgentError
 from agents.transport import Note
 from testbed.emulated.fault_socket import VARIABLE
-from testbed.emulated.verbs_words import PYTHON, awaits_server, filled, listens, of_device, of_host, of_rank, preloading
+from testbed.emulated.verbs_words import (
+    PYTHON,
+    awaits_server,
+    filled,
+    listens,
+    of_device,
+    of_host,
+    of_rank,
+    preloading,
+)
 from testbed.errors import ClusterDied, UserError
 from testbed.machine.sandbox import group_of
 from testbed.machine.slowness import patient, remark
@@ -82,11 +93,26 @@ class EmulatedPrograms:
                 pid = self.agents[rank].call("hello")["pid"]
                 shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
                 place = {
-                    "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict()
-                }  # fmt: skip
-                settings = {"MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0"}
+                    "rank": rank,
+                    "hosts": self.hosts,
+                    "socket": client.fileno(),
+                    "memory": shared,
+                    "clock": self.cluster.clock.to_dict(),
+                }
+                settings = {
+                    "MRCBED_RANK": json.dumps(place),
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(len(self.hosts)),
+                    "LOCAL_RANK": "0",
+                }
                 try:
-                    self._start(program, rank, command, {**environment(), **settings}, (client.fileno(), shared))
+                    self._start(
+                        program,
+                        rank,
+                        command,
+                        {**environment(), **settings},
+                        (client.fileno(), shared),
+                    )
                 finally:
                     os.close(shared)
         finally:
@@ -102,28 +128,53 @@ class EmulatedPrograms:
         for rank, host in enumerate(self.hosts):
             if rank == 1 and awaits_server(arguments):
                 self._await_server()
-            settings = {**of_device(made), **os.environ, **of_host(host, self.cluster.clock.dilation), **of_rank(rank, self.hosts)}
+            settings = {
+                **of_device(made),
+                **os.environ,
+                **of_host(host, self.cluster.clock.dilation),
+                **of_rank(rank, self.hosts),
+            }
             self._start(program, rank, [*words, *filled(arguments, rank, self.hosts)], settings)
 
     def _await_server(self) -> None:
         server, limit = self.processes[0], patient(SERVER_S)
-        place = self.cluster.net.hosts[self.hosts[0]].pid  # of its shell: a program begins outside the namespace
+        # of its shell: a program begins outside the namespace
+        place = self.cluster.net.hosts[self.hosts[0]].pid
         until = time.monotonic() + limit
         while not listens(place) and not _over(server):
             if time.monotonic() > until:
-                line = f"rank 0 (h{self.hosts[0]}) listens on no TCP port after {limit:.0f} s{remark()}: the others start now"
+                line = (
+                    f"rank 0 (h{self.hosts[0]}) listens on no TCP port after {limit:.0f} "
+                    f"s{remark()}: the others start now"
+                )
                 print(f"mrcbed: {line}", file=sys.stderr, flush=True)
                 return
             self.cluster.check()
             time.sleep(SOON_S)
 
-    def _start(self, program: Program, rank: int, command: list[str], settings: dict[str, str], descriptors: tuple[int, ...] = ()) -> None:
+    def _start(
+        self,
+        program: Program,
+        rank: int,
+        command: list[str],
+        settings: dict[str, str],
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
         faults = {VARIABLE: program.faults} if program.faults else {}
         process = self.cluster.net.hosts[self.hosts[rank]].popen(
             ["nice", "-n", str(program.nice), *_as(program.user), *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=descriptors,
-            env={**settings, **faults, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=descriptors,
+            env={
+                **settings,
+                **faults,
+                "OMP_NUM_THREADS": "1",
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+        )
         self.processes.append(process)
         reader = threading.Thread(target=self._read, args=(rank, process), daemon=True)
         reader.start()
@@ -144,7 +195,11 @@ class EmulatedPrograms:
 
     def _pass_on_rest(self, on_line: Callable[[int, str], None]) -> None:
         left, until = LEFT, time.monotonic() + 1.0
-        while left > 0 and time.monotonic() < until and any(reader.is_alive() for reader in self.readers):
+        while (
+            left > 0
+            and time.monotonic() < until
+            and any(reader.is_alive() for reader in self.readers)
+        ):
             if passed := self._pass_on(on_line):
                 left, until = left - passed, time.monotonic() + 1.0
             time.sleep(SOON_S)
@@ -154,8 +209,11 @@ class EmulatedPrograms:
                 on_line(rank, line)
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
-    ) -> dict[int, str]:  # fmt: skip
+        self,
+        on_line: Callable[[int, str], None],
+        on_note: Callable[[int, Note], None],
+        look: Callable[[], int | None],
+    ) -> dict[int, str]:
         failed: dict[int, str] = {}
         ended: set[int] = set()
         give_up = float("inf")
@@ -167,7 +225,9 @@ class EmulatedPrograms:
         with self.cluster.clock.waiter(self.agents) as wait:
             while len(ended) < len(self.processes):
                 if died is None:
-                    wait(soon if passed else usual if sooner is None else max(0, min(sooner, usual)))
+                    wait(
+                        soon if passed else usual if sooner is None else max(0, min(sooner, usual))
+                    )
                     try:
                         sooner = look()
                         self.cluster.check()
@@ -175,7 +235,10 @@ class EmulatedPrograms:
                             for note in agent.notifications():
                                 if note["event"] != "lost":
                                     on_note(rank, note)
-                                elif missing is None and (lost := self.hosts.index(note["host"])) in ended:
+                                elif (
+                                    missing is None
+                                    and (lost := self.hosts.index(note["host"])) in ended
+                                ):
                                     give_up, missing = time.monotonic() + GRACE_S, lost
                     except ClusterDied as error:  # the others hear who is missing before all ends
                         died, give_up = error, time.monotonic() + GRACE_S
@@ -193,14 +256,20 @@ class EmulatedPrograms:
                         reason = gone if steps is None else _ending(process.returncode)
                         if process.returncode:
                             failed.setdefault(rank, reason)
-                            give_up, missing = min(give_up, time.monotonic() + GRACE_S), rank if missing is None else missing
+                            give_up, missing = (
+                                min(give_up, time.monotonic() + GRACE_S),
+                                rank if missing is None else missing,
+                            )
                         self._lose(rank, reason, steps or {})
                 if time.monotonic() > give_up and len(ended) < len(self.processes):
                     if missing is not None:
                         line = (
-                            f"its program went on for {GRACE_S:g} s after rank {missing} (h{self.hosts[missing]}) was lost, and was ended"
+                            f"its program went on for {GRACE_S:g} s after rank {missing} "
+                            f"(h{self.hosts[missing]}) was lost, and was ended"
                         )
-                        failed |= dict.fromkeys(sorted(set(range(len(self.processes))) - ended), line)
+                        failed |= dict.fromkeys(
+                            sorted(set(range(len(self.processes))) - ended), line
+                        )
                     self.end()
         self._pass_on_rest(on_line)
         if died is not None:
@@ -235,7 +304,10 @@ class EmulatedPrograms:
 
 def _over(process: subprocess.Popen[bytes]) -> bool:
     """End what an ended rank started in its session, while the number is still its own."""
-    if process.returncode is None and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+    if (
+        process.returncode is None
+        and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    ):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return process.poll() is not None
@@ -243,13 +315,22 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
 
 def require_readable(file: Path, user: int | None, fix: str) -> None:
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
-        raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}")
+        raise UserError(
+            f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}"
+        )
 
 
 def _as(user: int | None) -> list[str]:
     if user is None or user == 0:
         return []
-    return ["setpriv", f"--reuid={user}", f"--regid={group_of(user)}", "--clear-groups", "--inh-caps=-all", "--"]
+    return [
+        "setpriv",
+        f"--reuid={user}",
+        f"--regid={group_of(user)}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--",
+    ]
 
 
 def _ending(status: int) -> str:

@@ -1,7 +1,8 @@
 """Mininet's prompt on our fabric, to which `mrcbed up` adds its commands.
 
-Unlike Mininet's, it ends only by `exit` and SIGTERM, and a command that fails is one line of answer. Only a terminal's keys go to the
-program that runs in a node, never lines from a pipe or file.
+Unlike Mininet's, it ends only by `exit` and SIGTERM, and a command that fails is one line of
+answer. Only a terminal's keys go to the program that runs in a node, never lines from a pipe or
+file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from testbed.streams import printable, take_input, verbatim
 from topologies import FabricError
 
 REFUSED = {
-    "dpctl": "the switches have no dpctl: see `paths` and `ports`; with --switch ovs, `status` names the socket for ovs-vsctl",
+    "dpctl": (
+        "the switches have no dpctl: see `paths` and `ports`; with --switch ovs, `status` names "
+        "the socket for ovs-vsctl"
+    ),
     "gterm": "gterm does not work from here: use xterm HOST",
     "iperfudp": "iperfudp is Mininet's old one: use iperf3 HOST HOST -u -b RATE",
     "x": "x does not work from here: use xterm HOST",
@@ -42,7 +46,8 @@ REFUSED = {
 MAX_LINE = 1 << 16
 """Characters of a typed line [ours]."""
 MAX_COMMAND = 4000
-"""Bytes of a command for a node: a terminal line holds 4,095 (N_TTY_BUF_SIZE of the kernel), and a host's shell reads from one."""
+"""Bytes of a command for a node: a terminal line holds 4,095 (N_TTY_BUF_SIZE of the kernel), and a
+host's shell reads from one."""
 _LEAVES_THE_SHELL = re.compile(r"\b(exit|logout|exec)\b")
 
 
@@ -63,7 +68,9 @@ class Prompt(CLI):
     identchars = CLI.identchars + "-"
     refused: Mapping[str, str] = REFUSED
 
-    def __init__(self, net: Any, console: Console | None = None, stdin: TextIO | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, net: Any, console: Console | None = None, stdin: TextIO | None = None, **kwargs: Any
+    ) -> None:
         self.console = console or terminal.console()
         self._reading: tuple[Path, ...] = ()
         self.failed = 0  # lines that were answered with what is wrong
@@ -106,7 +113,8 @@ class Prompt(CLI):
 
     @property
     def status(self) -> int:
-        """Return 1 if a line from a pipe or file was refused or failed. Who types has read the answer."""
+        """Return 1 if a line from a pipe or file was refused or failed. Who types has read the
+        answer."""
         return 1 if self.failed and not self.keys else 0
 
     def postcmd(self, stop: Any, line: str) -> Any:
@@ -121,9 +129,11 @@ class Prompt(CLI):
             raise
 
     def get_names(self) -> list[str]:
-        return [name for name in super().get_names() if name.removeprefix("do_") not in self.refused]
+        return [
+            name for name in super().get_names() if name.removeprefix("do_") not in self.refused
+        ]
 
-    # --- programs ----------------------------------------------------------------------------------------------
+    # --- programs ---------------------------------------------------------------------------------
 
     def default(self, line: str) -> None:
         """Run ``NODE COMMAND...`` there, with host names replaced by addresses."""
@@ -133,14 +143,22 @@ class Prompt(CLI):
         if not arguments:
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
         node = self.mn[name]
-        command = " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in arguments.split(" "))
+        command = " ".join(
+            self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word
+            for word in arguments.split(" ")
+        )
         if name in [host.name for host in self.mn.hosts] or not self.keys:
-            # A host's shell stays between commands: it must neither wait for the end of a quotation nor leave.
+            # A host's shell stays between commands: it must neither wait for the end of a quotation
+            # nor leave.
             evaluated = f"eval {shlex.quote(command)}"
             command = f"({evaluated})" if _LEAVES_THE_SHELL.search(command) else evaluated
-            command += "" if self.keys else " </dev/null"  # a program that waited for keys would wait for ever
+            # a program that waited for keys would wait for ever
+            command += "" if self.keys else " </dev/null"
         if len(command.encode()) > MAX_COMMAND:
-            raise UserError(f"{name}: the command has more than {MAX_COMMAND:,} bytes: put it into a script, and run that")
+            raise UserError(
+                f"{name}: the command has more than {MAX_COMMAND:,} bytes: put it into a script, "
+                "and run that"
+            )
         node.sendCmd(command)
         self.waitForNode(node)
 
@@ -165,7 +183,10 @@ class Prompt(CLI):
 
     def unknown(self, word: str) -> UserError:
         near = difflib.get_close_matches(word[:40], [*self.completenames(""), *self.mn], n=2)
-        return UserError(f"no command {word[:40]!r}: {'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all")
+        return UserError(
+            f"no command {word[:40]!r}: "
+            f"{'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all"
+        )
 
     def do_sh(self, line: str) -> None:
         """sh COMMAND...: run a command on the machine, in the mounts of this run"""
@@ -201,7 +222,10 @@ class Prompt(CLI):
             if name not in self.mn:
                 raise UserError(f"xterm: there is no node {name!r}: `nodes` lists all")
         if shutil.which(term) is None or not os.environ.get("DISPLAY"):
-            raise UserError("xterm needs the program xterm and a DISPLAY (sudo -E keeps it): without them, use HOST COMMAND")
+            raise UserError(
+                "xterm needs the program xterm and a DISPLAY (sudo -E keeps it): without them, "
+                "use HOST COMMAND"
+            )
         super().do_xterm(shlex.join(names), term)
 
     def do_pingall(self, line: str) -> None:
@@ -214,7 +238,7 @@ class Prompt(CLI):
             raise UserError(f"pingall: {line!r} is no time in seconds, like 0.5") from None
         super().do_pingall(seconds)
 
-    # --- lines from elsewhere ----------------------------------------------------------------------------------
+    # --- lines from elsewhere ---------------------------------------------------------------------
 
     def do_source(self, line: str) -> bool:
         """source FILE: run commands from a file, a line each; # begins a comment"""
@@ -225,16 +249,23 @@ class Prompt(CLI):
         try:
             path = path.resolve(strict=True)
             if not path.is_file():
-                raise UserError(f"source: {path} is no plain file: name one that holds commands, a line each")
+                raise UserError(
+                    f"source: {path} is no plain file: name one that holds commands, a line each"
+                )
             text = path.read_text(encoding="utf-8-sig", errors="replace")
         except (OSError, RuntimeError) as error:  # RuntimeError: symbolic links in a loop
             reason = getattr(error, "strerror", None) or "links in a loop"
-            raise UserError(f"source: {names[0]}: {reason}: name a file that holds commands, a line each") from None
+            raise UserError(
+                f"source: {names[0]}: {reason}: name a file that holds commands, a line each"
+            ) from None
         if path in self._reading:
             raise UserError(f"source: {path} is being read already, and may not read itself")
         self._reading = (*self._reading, path)
         try:
-            return any(self.postcmd(self.onecmd(self.precmd(command.rstrip("\r"))), command) for command in text.split("\n"))
+            return any(
+                self.postcmd(self.onecmd(self.precmd(command.rstrip("\r"))), command)
+                for command in text.split("\n")
+            )
         finally:
             self._reading = self._reading[:-1]
 
@@ -250,7 +281,12 @@ class Prompt(CLI):
 
 def _check_text(line: str) -> None:
     if len(line) > MAX_LINE:
-        raise UserError(f"a line of {len(line):,} characters: at most {MAX_LINE:,} can be read; `source FILE` reads many lines")
+        raise UserError(
+            f"a line of {len(line):,} characters: at most {MAX_LINE:,} can be read; `source "
+            "FILE` reads many lines"
+        )
     for char in line:
         if char != "\t" and unicodedata.category(char) in ("Cc", "Cs"):
-            raise UserError(f"the line holds the control character U+{ord(char):04X}: type it again without")
+            raise UserError(
+                f"the line holds the control character U+{ord(char):04X}: type it again without"
+            )

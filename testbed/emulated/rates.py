@@ -1,4 +1,5 @@
-"""Slows cables down and restores their rate, by changing HTB's classes in place. A queue's thresholds stay the same in bytes."""
+"""Slows cables down and restores their rate, by changing HTB's classes in place. A queue's
+thresholds stay the same in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        clock: WallClock,
+        path_of: Callable[[str], str],
+        part: Part | None = None,
+    ) -> None:
         super().__init__(fabric)
         self._clock, self._path_of = clock, path_of
         self._own = {port.number for port in (whole(fabric) if part is None else part).ports}
@@ -23,7 +30,13 @@ class Rates(SlowPorts):
             if number not in self._own:
                 continue
             port = self.fabric.ports[number]
-            batches.setdefault(port.node if port.node in self.fabric.hosts else "", []).append((port, rate))
+            batches.setdefault(port.node if port.node in self.fabric.hosts else "", []).append(
+                (port, rate)
+            )
         for node, rated in batches.items():
-            lines = [line for port, rate in rated for line in bringup.class_lines(self.fabric, self._clock, "change", port, rate)]
+            lines = [
+                line
+                for port, rate in rated
+                for line in bringup.class_lines(self.fabric, self._clock, "change", port, rate)
+            ]
             bringup.run_batch("tc", lines, self._path_of(node))

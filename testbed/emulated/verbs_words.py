@@ -1,4 +1,5 @@
-"""What a program of RDMA verbs gets on its host: its arguments filled in, the library, and variables that name the device."""
+"""What a program of RDMA verbs gets on its host: its arguments filled in, the library, and
+variables that name the device."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def check_words(arguments: Sequence[str]) -> None:
         for found in _WORD.finditer(argument):
             if found[1] is not None and found[1] not in WORDS:
                 known = ", ".join(f"{{{word}}}" for word in WORDS)
-                raise UserError(f"{argument}: {found[0]} is no word that is filled in: there are {known}; {{{{ is a brace")
+                raise UserError(
+                    f"{argument}: {found[0]} is no word that is filled in: there are {known}; "
+                    "{{ is a brace"
+                )
 
 
 def awaits_server(arguments: Sequence[str]) -> bool:
@@ -40,32 +44,51 @@ def filled(arguments: Sequence[str], rank: int, hosts: Sequence[int]) -> list[st
         "server": management_address(hosts[0]),
     }
     kept = [argument for argument in arguments if rank or not awaits_server([argument])]
-    return [_WORD.sub(lambda found: found[0][0] if found[1] is None else values[found[1]], argument) for argument in kept]
+    return [
+        _WORD.sub(lambda found: found[0][0] if found[1] is None else values[found[1]], argument)
+        for argument in kept
+    ]
 
 
 def of_host(host: int, dilation: float) -> dict[str, str]:
-    return {"MRCBED_DILATION": f"{dilation:.12g}", "MRCBED_HOST": f"h{host}", "MRCBED_ADDRESS": management_address(host)}
+    return {
+        "MRCBED_DILATION": f"{dilation:.12g}",
+        "MRCBED_HOST": f"h{host}",
+        "MRCBED_ADDRESS": management_address(host),
+    }
 
 
 def of_rank(rank: int, hosts: Sequence[int]) -> dict[str, str]:
     return {
-        "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_RANK": "0",
-        "MRCBED_ADDRESSES": ",".join(map(management_address, hosts)), "MASTER_ADDR": management_address(hosts[0]),
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": "0",
+        "MRCBED_ADDRESSES": ",".join(map(management_address, hosts)),
+        "MASTER_ADDR": management_address(hosts[0]),
+    }
 
 
 def of_device(library: Path) -> dict[str, str]:
     return {
-        "NCCL_IB_HCA": DEVICE, "NCCL_IBVERBS_LIB": str(library), "NCCL_SOCKET_IFNAME": NAME, "UCX_NET_DEVICES": f"{DEVICE}:1",
-    }  # fmt: skip
+        "NCCL_IB_HCA": DEVICE,
+        "NCCL_IBVERBS_LIB": str(library),
+        "NCCL_SOCKET_IFNAME": NAME,
+        "UCX_NET_DEVICES": f"{DEVICE}:1",
+    }
 
 
 def preloading(library: Path) -> list[str]:
-    """Return words that load the library into the program after them. Raises :class:`UserError` for a path that the loader does not
-    take."""
+    """Return words that load the library into the program after them. Raises :class:`UserError` for
+    a path that the loader does not take."""
     if re.search(r"[\s:]", str(library)):
-        raise UserError(f"{library}: the loader takes no path with a space or colon for LD_PRELOAD: move the project elsewhere")
-    return ["env", "LD_PRELOAD=" + ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))]
+        raise UserError(
+            f"{library}: the loader takes no path with a space or colon for LD_PRELOAD: move the "
+            "project elsewhere"
+        )
+    return [
+        "env",
+        "LD_PRELOAD=" + ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")])),
+    ]
 
 
 def listens(process: int) -> bool:

@@ -1,4 +1,5 @@
-"""The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
+"""The base of every kind of fault: its entry in the catalogue, what it does to a world, and what
+plans and figures need to know about it.
 
 It has no state: an active fault is an :class:`~testbed.faults.targets.Injected`.
 """
@@ -22,8 +23,8 @@ Drawn = tuple[str, dict[str, object]]
 
 
 class Machine(Protocol):
-    """The part of a world that a kind may use. ``faults``, ``packets`` and ``rates`` remove with a fault what they hold under its
-    number."""
+    """The part of a world that a kind may use. ``faults``, ``packets`` and ``rates`` remove with a
+    fault what they hold under its number."""
 
     clock: Callable[[], int]
     faults: Holders
@@ -38,7 +39,8 @@ class Machine(Protocol):
 
 
 class Broken(Protocol):
-    """A fault as plans and figures see it; figures know only the keys ``to``, ``probability`` and ``direction``."""
+    """A fault as plans and figures see it; figures know only the keys ``to``, ``probability`` and
+    ``direction``."""
 
     @property
     def on(self) -> str: ...
@@ -55,18 +57,23 @@ class Kind:
     doc = ""  # its line of the manual
     on = ""  # the sort of target; the prompt completes names of a sort
     keys: tuple[Key, ...] = ()  # required ones first
-    suffix = ""  # of its name in a journal; the name is kind and place, unless the scenario gives one
+    # of its name in a journal; the name is kind and place, unless the scenario gives one
+    suffix = ""
     used = False  # may be on "used-by-qp"
     takes = False  # its links carry nothing while it lasts
     wanders = False  # a cycle hits other links each time: those that the journal says went down
     loses = False  # packets are lost by the key "probability"
-    slows = False  # takes capacity that theory does not know about: figures leave out what passes during the fault
-    stalls = False  # the host's agent does not run all the time: its lateness says nothing about the machine
+    # takes capacity that theory does not know about: figures leave out what passes during the fault
+    slows = False
+    # the host's agent does not run all the time: its lateness says nothing about the machine
+    stalls = False
     one_site = False  # plans for fabrics of two sites have none
-    programs = False  # acts on programs of RDMA verbs, which a living emulated fabric alone has: no run and no plan has it
+    # acts on programs of RDMA verbs, which a living emulated fabric alone has: no run and no plan
+    # has it
+    programs = False
     heals = True  # can be taken back; otherwise it is over at once, together with the process
 
-    # --- as written ----------------------------------------------------------------------------------------------------
+    # --- as written -------------------------------------------------------------------------------
 
     def check(self, keys: Keys) -> None:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
@@ -86,11 +93,15 @@ class Kind:
         """Return what the fault needs that the simulated world lacks; "" for nothing."""
         return ""
 
-    # --- as it happens -------------------------------------------------------------------------------------------------
+    # --- as it happens ----------------------------------------------------------------------------
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         target = fault.target
-        return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
+        return machine.faults.hold(
+            fault.number,
+            target.links if fault.down and not target.switches else (),
+            dead=target.switches,
+        )
 
     def begin(self, fault: Injected, machine: Machine) -> None:
         fault.told_ps, _ = self.strike(fault, machine)
@@ -104,19 +115,21 @@ class Kind:
         return machine.end(fault)
 
     def undo(self, fault: Injected, machine: Machine) -> None:
-        """Undo, at the end of a fault, what the machine does not undo by itself, however the fault ends."""
+        """Undo, at the end of a fault, what the machine does not undo by itself, however the fault
+        ends."""
 
     def just_now(self, fault: Injected) -> str:
         return "there"
 
-    # --- for plans and figures -----------------------------------------------------------------------------------------
+    # --- for plans and figures --------------------------------------------------------------------
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         """Draw a random fault for plans; not used for kinds that do not heal."""
         raise NotImplementedError
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
-        """Say whether packets on this path, which takes these cables, are lost, all or some. Asked if the kind ``takes`` or ``loses``."""
+        """Say whether packets on this path, which takes these cables, are lost, all or some. Asked
+        if the kind ``takes`` or ``loses``."""
         return not cables.isdisjoint(fault.links)
 
     def lingers_ps(self, keys: Keys) -> int:
@@ -124,17 +137,21 @@ class Kind:
         return 0
 
     def drain(self, keys: Keys) -> tuple[float, int]:
-        """Return the share of a link's rate that remains, and how long, ps, an agent may be unable to answer: a run's end waits for
-        both."""
+        """Return the share of a link's rate that remains, and how long, ps, an agent may be unable
+        to answer: a run's end waits for both."""
         return 1.0, 0
 
 
 class Cycle(Kind):
-    """A fault that, if the keys contain a period, is present for a part of each ("down") and absent for the rest ("up")."""
+    """A fault that, if the keys contain a period, is present for a part of each ("down") and absent
+    for the rest ("up")."""
 
     def check(self, keys: Keys) -> None:
         if ("duty" in keys) != ("period" in keys):
-            raise FaultError("duty" if "period" in keys else "period", "is missing: a cycle needs period and duty")
+            raise FaultError(
+                "duty" if "period" in keys else "period",
+                "is missing: a cycle needs period and duty",
+            )
 
     def part_down(self, keys: Keys) -> float:
         return keys["duty"]
@@ -167,7 +184,8 @@ class Cycle(Kind):
 
 
 class Lossy(Kind):
-    """A fault that loses or damages packets by chance: those of the target's paths, or else those that come in at its ports."""
+    """A fault that loses or damages packets by chance: those of the target's paths, or else those
+    that come in at its ports."""
 
     loses = True
 

@@ -1,4 +1,5 @@
-"""Keeps account of who holds cables and switches down and ports slow. A thing comes back when the last holder releases it."""
+"""Keeps account of who holds cables and switches down and ports slow. A thing comes back when the
+last holder releases it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class _Hold(NamedTuple):
 
 
 class Holders:
-    """``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
+    """``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and
+    :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -31,10 +33,11 @@ class Holders:
         self._up = {link.name: True for link in fabric.links}  # the present state
         self._holds: dict[int, _Hold] = {}  # what each holder keeps down
 
-    # --- what a world does -----------------------------------------------------------------------------------
+    # --- what a world does ------------------------------------------------------------------------
 
     def _switch(self, name: str, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
+        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at
+        each change."""
         raise NotImplementedError
 
     def _close(self, link: Link) -> None:
@@ -43,25 +46,39 @@ class Holders:
     def _settle(self, link: Link, up: bool) -> None:
         raise NotImplementedError
 
-    # --- what callers use ------------------------------------------------------------------------------------
+    # --- what callers use -------------------------------------------------------------------------
 
     def hold(
-        self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
+        self,
+        holder: int,
+        links: Iterable[str] = (),
+        dead: Iterable[str] = (),
+        silent: Iterable[str] = (),
     ) -> tuple[int, tuple[str, ...]]:
-        """Set everything that ``holder`` keeps down from now on; with nothing it releases all. Returns the time of the first change, and
-        the cables that changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing."""
-        hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
+        """Set everything that ``holder`` keeps down from now on; with nothing it releases all.
+        Returns the time of the first change, and the cables that changed, in the fabric's order.
+        Raises :class:`FabricError` for an unknown name, and then changes nothing."""
+        hold = _Hold(
+            frozenset(self.fabric.link(name).name for name in links),
+            frozenset(dead),
+            frozenset(silent),
+        )
         for name in hold.dead | hold.silent:
             self._number(name)
         with self._lock:
             return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
-        """Return the time at which the world was told. A cable that a fault keeps down stays down."""
+        """Return the time at which the world was told. A cable that a fault keeps down stays
+        down."""
         link = self.fabric.link(name).name
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
-            return self._change(BY_HAND, current._replace(links=current.links - {link} if up else current.links | {link}), (link,))[0]
+            return self._change(
+                BY_HAND,
+                current._replace(links=current.links - {link} if up else current.links | {link}),
+                (link,),
+            )[0]
 
     def set_switch(self, name: str, up: bool) -> int:
         self._number(name)
@@ -79,22 +96,30 @@ class Holders:
         with self._lock:
             return dict(self._up)
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- how --------------------------------------------------------------------------------------
 
     def _number(self, switch: str) -> int:
         if switch not in self._switch_numbers:
             first, last = self.fabric.switches[0], self.fabric.switches[-1]
-            raise FabricError(f"fabric {self.fabric.name!r} has no switch {switch!r}: they are {first}..{last}")
+            raise FabricError(
+                f"fabric {self.fabric.name!r} has no switch {switch!r}: they are {first}..{last}"
+            )
         return self._switch_numbers[switch]
 
-    def _change(self, holder: int, hold: _Hold, also: Iterable[str] = ()) -> tuple[int, tuple[str, ...]]:
+    def _change(
+        self, holder: int, hold: _Hold, also: Iterable[str] = ()
+    ) -> tuple[int, tuple[str, ...]]:
         before, was = dict(self._up), self._holds.get(holder, _Hold())
         if any(hold):
             self._holds[holder] = hold
         else:
             self._holds.pop(holder, None)
         switches = was.dead | hold.dead
-        touched = was.links | hold.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
+        touched = (
+            was.links
+            | hold.links
+            | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
+        )
         told_ps = self._clock()
         self._apply(touched.union(also))
         return told_ps, tuple(name for name, up in self._up.items() if up != before[name])
@@ -105,9 +130,19 @@ class Holders:
         dead = {name for hold in self._holds.values() for name in hold.dead}
         silent = {name for hold in self._holds.values() for name in hold.silent}
         for name in self._switch_numbers:
-            self._switch(name, SWITCH_DEAD if name in dead else SWITCH_SILENT if name in silent else SWITCH_WORKS)
-        goal = {link.name: link.name not in pulled and not dead & {link.a.node, link.b.node} for link in self.fabric.links}
-        changing = [link for link in self.fabric.links if link.name in touched and goal[link.name] != self._up[link.name]]
+            self._switch(
+                name,
+                SWITCH_DEAD if name in dead else SWITCH_SILENT if name in silent else SWITCH_WORKS,
+            )
+        goal = {
+            link.name: link.name not in pulled and not dead & {link.a.node, link.b.node}
+            for link in self.fabric.links
+        }
+        changing = [
+            link
+            for link in self.fabric.links
+            if link.name in touched and goal[link.name] != self._up[link.name]
+        ]
         for link in changing:
             if not goal[link.name]:
                 self._close(link)
@@ -134,7 +169,9 @@ class SlowPorts:
         self._write(changed)
 
     def drop(self, holder: int) -> None:
-        changed = [port for port, shares in self._shares.items() if shares.pop(holder, None) is not None]
+        changed = [
+            port for port, shares in self._shares.items() if shares.pop(holder, None) is not None
+        ]
         self._write(changed)
         for port in changed:
             if not self._shares[port]:
@@ -148,4 +185,14 @@ class SlowPorts:
         self._shares.clear()
 
     def _write(self, ports: Iterable[int]) -> None:
-        self._set([(port, max(8, round(self._built[port] * min(self._shares[port].values(), default=1.0)))) for port in ports])
+        self._set(
+            [
+                (
+                    port,
+                    max(
+                        8, round(self._built[port] * min(self._shares[port].values(), default=1.0))
+                    ),
+                )
+                for port in ports
+            ]
+        )

@@ -1,4 +1,5 @@
-"""Carries faults out, keeps the list of active ones, and takes them back: the rules that both worlds share. A world calls
+"""Carries faults out, keeps the list of active ones, and takes them back: the rules that both
+worlds share. A world calls
 :meth:`Injections.advance` when something is due (a flap's next change, a reboot)."""
 
 from __future__ import annotations
@@ -18,14 +19,27 @@ from topologies.clos import Fabric
 class Injections:
     """``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
 
-    def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, clock: Callable[[], int]) -> None:
-        self.fabric, self.faults, self.packets, self.rates, self.clock = fabric, faults, packets, rates, clock
+    def __init__(
+        self,
+        fabric: Fabric,
+        faults: Holders,
+        packets: PacketFaults,
+        rates: SlowPorts,
+        clock: Callable[[], int],
+    ) -> None:
+        self.fabric, self.faults, self.packets, self.rates, self.clock = (
+            fabric,
+            faults,
+            packets,
+            rates,
+            clock,
+        )
         self._active: dict[int, Injected] = {}
         self._events: list[FaultEvent] = []
         self._last = 0
         self._lock = threading.RLock()
 
-    # --- what a world does -----------------------------------------------------------------------------------
+    # --- what a world does ------------------------------------------------------------------------
 
     def _look_again(self) -> None:
         """Something may be due sooner than known."""
@@ -34,17 +48,21 @@ class Injections:
         raise NotImplementedError
 
     def kill(self, host: int) -> int:
-        """``host`` -1 is the controller. Returns the time, ps. Raises :class:`UserError` if there is none."""
+        """``host`` -1 is the controller. Returns the time, ps. Raises :class:`UserError` if there
+        is none."""
         raise NotImplementedError
 
     def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
-        """Set a host's rule of agents/verbs/faults.py; None takes it back, even if it is gone. Returns the time, ps. Raises
+        """Set a host's rule of agents/verbs/faults.py; None takes it back, even if it is gone.
+        Returns the time, ps. Raises
         :class:`UserError`."""
         if rule is not None:
-            raise UserError("the simulated world runs no programs of RDMA verbs: drop --world simulated")
+            raise UserError(
+                "the simulated world runs no programs of RDMA verbs: drop --world simulated"
+            )
         return self.clock()
 
-    # --- what a kind uses ------------------------------------------------------------------------------------
+    # --- what a kind uses -------------------------------------------------------------------------
 
     def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None:
         self._events.append(FaultEvent(t, fault.number, phase, links))
@@ -54,7 +72,7 @@ class Injections:
         self.report(t, fault, "heal", links)
         return t
 
-    # --- what the cluster offers -----------------------------------------------------------------------------
+    # --- what the cluster offers ------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected:
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
@@ -79,13 +97,15 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Return when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is not
-        there."""
+        """Return when the kernel was told. A fault that takes time to end (a reboot) only begins
+        to. Raises :class:`UserError` if it is not there."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
                 numbers = ", ".join(map(str, self._active)) or "none"
-                raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
+                raise UserError(
+                    f"there is no fault number {number}: those that are there: {numbers}"
+                )
             fault.over_ps = None
             t = KINDS[fault.target.kind].clear(fault, self)
             if number in self._active:
@@ -120,10 +140,15 @@ class Injections:
                     KINDS[fault.target.kind].advance(fault, self)
             return self._next_due()
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- how --------------------------------------------------------------------------------------
 
     def _next_due(self) -> int | None:
-        times = [time for fault in self._active.values() for time in (fault.due_ps, fault.over_ps) if time is not None]
+        times = [
+            time
+            for fault in self._active.values()
+            for time in (fault.due_ps, fault.over_ps)
+            if time is not None
+        ]
         return min(times, default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
@@ -163,13 +188,15 @@ class TakesFaults:
         return self.injections.faults.set_link(name, up)
 
     def set_switch(self, name: str, up: bool) -> int:
-        """Revive or kill a switch with all its cables; returns the time at which the data plane was first told, ps."""
+        """Revive or kill a switch with all its cables; returns the time at which the data plane was
+        first told, ps."""
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Inject a fault of the catalogue (docs/how/faults.md), until :meth:`clear`, :meth:`heal` or the end of the world: ``inject("loss",
-        "h0:p0-t0-0", probability=0.01)``. ``run_seed`` is for random choices, unless the fault has a ``seed``. Raises FaultError and
-        FabricError; then nothing has happened."""
+        """Inject a fault of the catalogue (docs/how/faults.md), until :meth:`clear`, :meth:`heal`
+        or the end of the world: ``inject("loss", "h0:p0-t0-0", probability=0.01)``. ``run_seed`` is
+        for random choices, unless the fault has a ``seed``. Raises FaultError and FabricError; then
+        nothing has happened."""
         return self.injections.inject(kind, on, keys, run_seed)
 
     def strike(self, target: Target) -> Injected:

@@ -1,4 +1,5 @@
-"""Parameters of faults: what each means, its type and how it is shown. Those of one kind only are beside that kind."""
+"""Parameters of faults: what each means, its type and how it is shown. Those of one kind only are
+beside that kind."""
 
 from __future__ import annotations
 
@@ -77,9 +78,21 @@ class Period(int, metaclass=Written):
 
 
 Part = Annotated[float, Meta(gt=0.0, lt=1.0)]
-DIRECTION = Key("direction", Annotated[str, one_of(DIRECTIONS)], "up (away from the hosts), down, or both").optional("both")
-PROBABILITY = Key("probability", Annotated[float, Meta(ge=0.0, le=1.0)], "of each packet, from 0 (nothing is hit) to 1")
-SEED = Key("seed", Annotated[int, Meta(ge=0, lt=1 << 32)], "from which random choices follow; default: the run's").optional()
+DIRECTION = Key(
+    "direction", Annotated[str, one_of(DIRECTIONS)], "up (away from the hosts), down, or both"
+).optional("both")
+PROBABILITY = Key(
+    "probability",
+    Annotated[float, Meta(ge=0.0, le=1.0)],
+    "of each packet, from 0 (nothing is hit) to 1",
+)
+SEED = Key(
+    "seed",
+    Annotated[int, Meta(ge=0, lt=1 << 32)],
+    "from which random choices follow; default: the run's",
+).optional()
 PERIOD = Key("period", Period, "length of a cycle", in_us)
 DUTY = Key("duty", Part, "share of a period that the fault is there")
-SHARE = Key("share", Annotated[float, Meta(gt=0.0, le=1.0)], "of the links, or of the CPU that is left")
+SHARE = Key(
+    "share", Annotated[float, Meta(gt=0.0, le=1.0)], "of the links, or of the CPU that is left"
+)

@@ -1,7 +1,8 @@
 """Tells the data plane which packets to lose or to corrupt, and takes that back.
 
-fabric.bpf.c decides a fault where the frame arrives, after its time on the cable, so that queues and accounts stay correct. Several
-holders' probabilities at one place combine as independent ones, drawn with the seed of the first.
+fabric.bpf.c decides a fault where the frame arrives, after its time on the cable, so that queues
+and accounts stay correct. Several holders' probabilities at one place combine as independent ones,
+drawn with the seed of the first.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def _together(odds: _Odds) -> float:
 
 
 class PacketFaults:
-    """A fault at a port hits frames that arrive there. ``words`` and ``paths`` replace the programs' maps on a simulated fabric."""
+    """A fault at a port hits frames that arrive there. ``words`` and ``paths`` replace the
+    programs' maps on a simulated fabric."""
 
-    def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
+    def __init__(
+        self, words: MutableSequence[int] | None = None, paths: Paths | None = None
+    ) -> None:
         self._words: Any = words
         if words is None:
             bpf_map = BpfMap(PINS / "port_fault")
@@ -72,7 +76,9 @@ class PacketFaults:
         self._at_port: dict[tuple[int, str], _Odds] = {}
         self._on_path: dict[Path, _Odds] = {}
 
-    def at_ports(self, holder: int, kind: str, ports: Iterable[int], probability: float, seed: int) -> None:
+    def at_ports(
+        self, holder: int, kind: str, ports: Iterable[int], probability: float, seed: int
+    ) -> None:
         for port in ports:
             odds = self._at_port.setdefault((port, kind), {})
             odds[holder] = (probability, seed)
@@ -112,7 +118,7 @@ class PacketFaults:
             self._words.release()
         self._paths.close()
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- how --------------------------------------------------------------------------------------
 
     def _flag(self, port: int, bit: int, on: bool) -> None:
         at = port * _WORDS

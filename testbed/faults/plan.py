@@ -1,7 +1,7 @@
 """Random faults of every kind that heals, as a list of what breaks when.
 
-A plan is survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer than MOST_CUT, so that no
-queue pair uses up its retries.
+A plan is survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path
+for longer than MOST_CUT, so that no queue pair uses up its retries.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ MEAN_GAP = 70 * US
 AS_GOOD_AS_DEAD = 0.3
 """A path that loses this share counts as dead: an answer has to come back, too."""
 LOADED_RTTS = 4
-"""The largest smoothed RTT, in base RTTs [ours]: queues are trimmed at a BDP, and the slowest links have a fifth of their rate."""
+"""The largest smoothed RTT, in base RTTs [ours]: queues are trimmed at a BDP, and the slowest links
+have a fifth of their rate."""
 EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals and not kind.programs)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A fault from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
+    """A fault from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it
+    is gone (a reboot takes longer)."""
 
     at: int
     until: int
@@ -55,17 +57,29 @@ class Paths:
     def __init__(self, fabric: Fabric) -> None:
         hosts = range(fabric.host_count)
         self.cables = {
-            (a, b): {ev: frozenset(link.name for link in path_links(fabric, a, b, ev)) for ev in path_evs(fabric, a, b)}
-            for a in hosts for b in hosts if a != b
-        }  # fmt: skip
+            (a, b): {
+                ev: frozenset(link.name for link in path_links(fabric, a, b, ev))
+                for ev in path_evs(fabric, a, b)
+            }
+            for a in hosts
+            for b in hosts
+            if a != b
+        }
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
-        bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
+        bad = [
+            (kind, t)
+            for kind, t in bad
+            if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)
+        ]
         return {
             pair
             for pair, paths in self.cables.items()
-            if all(any(kind.hits(target, *pair, ev, cables) for kind, target in bad) for ev, cables in paths.items())
+            if all(
+                any(kind.hits(target, *pair, ev, cables) for kind, target in bad)
+                for ev, cables in paths.items()
+            )
         }
 
     def longest_cut(self, faults: Sequence[Planned]) -> int:
@@ -74,7 +88,10 @@ class Paths:
         longest = 0
         for begin, end in pairwise(moments):
             without = self.cut([fault for fault in faults if fault.at < end and fault.over > begin])
-            running = {pair: running.get(pair, 0) + end - begin for pair in without | {(b, a) for a, b in without}}
+            running = {
+                pair: running.get(pair, 0) + end - begin
+                for pair in without | {(b, a) for a, b in without}
+            }
             longest = max(longest, *running.values(), 0)
         return longest
 
@@ -97,8 +114,15 @@ def plan(fabric: Fabric, seed: int, length: int) -> list[Planned]:
             rng.shuffle(kinds)
         fault = _draw(fabric, rng, kinds.pop(), at, length)
         overlapping = [other for other in faults if other.over > at - MOST_CUT]
-        most = max(sum(o.at <= t < o.over for o in overlapping) for t in [at, *(o.at for o in overlapping if o.at > at)])
-        if fault.over <= length and most < MOST_AT_ONCE and paths.longest_cut([*overlapping, fault]) <= MOST_CUT:
+        most = max(
+            sum(o.at <= t < o.over for o in overlapping)
+            for t in [at, *(o.at for o in overlapping if o.at > at)]
+        )
+        if (
+            fault.over <= length
+            and most < MOST_AT_ONCE
+            and paths.longest_cut([*overlapping, fault]) <= MOST_CUT
+        ):
             faults.append(fault)
     return faults
 
@@ -106,23 +130,34 @@ def plan(fabric: Fabric, seed: int, length: int) -> list[Planned]:
 def _draw(fabric: Fabric, rng: random.Random, kind: str, at: int, length: int) -> Planned:
     on, keys = KINDS[kind].draw(fabric, rng)
     shortest = SHORTEST_RTTS * fabric.base_rtt_ps
-    lasts = min(shortest * (LONGEST / shortest) ** rng.random(), max(shortest, 0.98 * (length - at)))  # short ones as often as long ones
-    return Planned(at, at + round(lasts), kind, on, keys, resolve(fabric, kind, on, keys, rng.randrange(1 << 32)))
+    # short ones as often as long ones
+    lasts = min(
+        shortest * (LONGEST / shortest) ** rng.random(), max(shortest, 0.98 * (length - at))
+    )
+    return Planned(
+        at,
+        at + round(lasts),
+        kind,
+        on,
+        keys,
+        resolve(fabric, kind, on, keys, rng.randrange(1 << 32)),
+    )
 
 
-# --- what must have mended by when ---------------------------------------------------------------------------------
+# --- what must have mended by when ----------------------------------------------------------------
 
 
 def stuck_after(config: Config) -> int:
-    """Return the time without the end of a step, ps, since a fault last began or ended, after which something is wrong. After a cut of
-    MOST_CUT the retransmission timer has backed off by at most as much again. A plane whose port flapped is held down before it is probed.
-    Both may come one after the other, and what is on the way is sent again at most three times in a row."""
+    """Return the time without the end of a step, ps, since a fault last began or ended, after which
+    something is wrong. After a cut of MOST_CUT the retransmission timer has backed off by at most
+    as much again. A plane whose port flapped is held down before it is probed. Both may come one
+    after the other, and what is on the way is sent again at most three times in a row."""
     return 2 * MOST_CUT + held_down(config) + 3 * config.rto
 
 
 def back_after(config: Config) -> int:
-    """Return the time after the last fault, ps, until every path and plane must be in use: the longest hold-down, the longest proof, and
-    half as much again for answers that were broken."""
+    """Return the time after the last fault, ps, until every path and plane must be in use: the
+    longest hold-down, the longest proof, and half as much again for answers that were broken."""
     proof = int(1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt)
     return held_down(config) + proof
 
@@ -132,5 +167,6 @@ def held_down(config: Config) -> int:
 
 
 def used(row: Mapping[str, Any]) -> bool:
-    """Say whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while nothing is broken."""
+    """Say whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while
+    nothing is broken."""
     return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"

@@ -12,13 +12,15 @@ from topologies.denylist import check_entry
 from topologies.paths import path_links
 
 Path = tuple[int, tuple[int, int, int]]
-"""A switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after the last."""
+"""A switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after
+the last."""
 _NIC_PORT = re.compile(r"h[0-9]+-p[0-9]+")
 
 
 @dataclass(frozen=True)
 class Target:
-    """``links`` are the cables that a fault takes down or affects, ``switches`` those that are dead or silent meanwhile."""
+    """``links`` are the cables that a fault takes down or affects, ``switches`` those that are dead
+    or silent meanwhile."""
 
     kind: str
     on: str
@@ -26,7 +28,8 @@ class Target:
     links: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     host: int = -1  # whose agent; -1 with kind kill: the controller
-    ports: tuple[int, ...] = ()  # those at which frames that come in are hit, or of kind slow those that send slower
+    # those at which frames that come in are hit, or of kind slow those that send slower
+    ports: tuple[int, ...] = ()
     paths: tuple[Path, ...] = ()  # which frames are hit at which switch's port
     lasts: int = 0  # ps after which it is taken back; 0: when somebody does
 
@@ -45,8 +48,9 @@ class Injected:
 
 @dataclass(frozen=True)
 class FaultEvent:
-    """One action of a fault, at the time ``t`` when the kernel was told. ``phase`` is begin, down or up (of a cycle), reboot, or heal.
-    ``links``: at the begin all that it takes down or affects, otherwise the cables that changed."""
+    """One action of a fault, at the time ``t`` when the kernel was told. ``phase`` is begin, down
+    or up (of a cycle), reboot, or heal. ``links``: at the begin all that it takes down or affects,
+    otherwise the cables that changed."""
 
     t: int
     number: int
@@ -59,12 +63,15 @@ def nic_link(fabric: Fabric, port: str) -> Link:
     if nic is None:
         ports = [link.a.name for link in fabric.links if link.kind == "nic"]
         near = difflib.get_close_matches(port, ports, n=3, cutoff=0.0)
-        raise FabricError(f"fabric {fabric.name!r} has no NIC port {port!r}; near it: {', '.join(near)}")
+        raise FabricError(
+            f"fabric {fabric.name!r} has no NIC port {port!r}; near it: {', '.join(near)}"
+        )
     return nic
 
 
 def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
-    """Find a link by its own name or that of a NIC port, and the name to keep: a NIC port's as written, a link's in the fabric's order."""
+    """Find a link by its own name or that of a NIC port, and the name to keep: a NIC port's as
+    written, a link's in the fabric's order."""
     if _NIC_PORT.fullmatch(on):
         return on, nic_link(fabric, on)
     link = fabric.link(on)
@@ -72,26 +79,35 @@ def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
 
 
 def ends(link: Link, direction: str, sending: bool) -> tuple[int, ...]:
-    """Return ports at which a direction's frames come in, or go out (``sending``). ``b`` is the upper end."""
-    ports = {"up": link.a.number if sending else link.b.number, "down": link.b.number if sending else link.a.number}
+    """Return ports at which a direction's frames come in, or go out (``sending``). ``b`` is the
+    upper end."""
+    ports = {
+        "up": link.a.number if sending else link.b.number,
+        "down": link.b.number if sending else link.a.number,
+    }
     return tuple(number for way, number in ports.items() if direction in (way, "both"))
 
 
 def plane_of(fabric: Fabric, name: str) -> int:
     if not re.fullmatch(r"p[0-9]+", name):
-        raise FabricError(f"fabric {fabric.name!r} has no plane {name!r}: planes are p0..p{fabric.planes - 1}")
+        raise FabricError(
+            f"fabric {fabric.name!r} has no plane {name!r}: planes are p0..p{fabric.planes - 1}"
+        )
     return int(check_entry(fabric, name)[1:])
 
 
 def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
     plane = None if on == "fabric" else plane_of(fabric, on)
-    every = tuple(link for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane))
+    every = tuple(
+        link for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane)
+    )
     if not every:
         raise FabricError(f"fabric {fabric.name!r} has no T0-T1 links")
     return every
 
 
 def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
-    """Choose the cable to pull: the path's first T0-T1 link, or the receiver's NIC link under one T0."""
+    """Choose the cable to pull: the path's first T0-T1 link, or the receiver's NIC link under one
+    T0."""
     links = path_links(fabric, src, dst, ev)
     return next((link for link in links if link.kind == "fabric"), links[-1])

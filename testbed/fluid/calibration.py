@@ -1,8 +1,10 @@
-"""Corrects the times of :mod:`topologies.timing` by three numbers, fitted to packet runs and kept in calibration.toml (docs/why/fluid.md).
+"""Corrects the times of :mod:`topologies.timing` by three numbers, fitted to packet runs and kept
+in calibration.toml (docs/why/fluid.md).
 
-*Without pause*, packets reach ``efficiency`` of the slowest flow's rate. *Waiting*, each stage waits for the latest packet of its first
-slice. The largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time (docs/why/fidelity.md, spraying
-in step). Near both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
+*Without pause*, packets reach ``efficiency`` of the slowest flow's rate. *Waiting*, each stage
+waits for the latest packet of its first slice. The largest of n delays grows with log n, here
+``wait_packets`` times log2(1 + n) full packets' time (docs/why/fidelity.md, spraying in step). Near
+both bounds at once a step takes longer than either: they are added as powers of ``sharpness``.
 
 ``python -m tests.testbed.fluid.against DIR... --calibrate FILE`` writes the file.
 """
@@ -26,7 +28,8 @@ ROUNDS = {"ring-allreduce": 2, "reduce-scatter": 1, "all-gather": 1}
 
 @dataclass(frozen=True)
 class Shape:
-    """``across`` is the share of the ring's edges that cross T1s; sizes are as in scenario files."""
+    """``across`` is the share of the ring's edges that cross T1s; sizes are as in scenario
+    files."""
 
     fabric: Fabric
     ranks: int
@@ -40,27 +43,45 @@ class Shape:
         return self.rounds * (self.ranks - 1)
 
     def bounds_ns(self, rate: float, port_rate: float) -> tuple[float, float]:
-        """Return ns of a step without pause at ``rate``, and waiting for each stage at ``port_rate``; bits/s on the wire, above 0."""
+        """Return ns of a step without pause at ``rate``, and waiting for each stage at
+        ``port_rate``; bits/s on the wire, above 0."""
         size = self.message_bytes / self.ranks / self.slices
         means = []
         for pace in (rate, port_rate):
             far, near = (
-                np.array(pipeline_bounds_ns(self.fabric, self.stages, size, self.slices, pace * self.fabric.payload_share, local))
+                np.array(
+                    pipeline_bounds_ns(
+                        self.fabric,
+                        self.stages,
+                        size,
+                        self.slices,
+                        pace * self.fabric.payload_share,
+                        local,
+                    )
+                )
                 for local in (False, True)
             )
             means.append(self.across * far + (1 - self.across) * near)
         return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
 
     def uneven_ns(self, port_rate: float) -> float:
-        """Return how much longer, ns, a step takes that waits for each stage. A slice is there with the last packet of its fullest port.
-        One of fewer packets than ports takes a packet's time, not a share of it."""
+        """Return how much longer, ns, a step takes that waits for each stage. A slice is there with
+        the last packet of its fullest port. One of fewer packets than ports takes a packet's time,
+        not a share of it."""
         size = self.message_bytes / self.ranks / self.slices
         ports = max(1, round(port_rate / self.fabric.nic_rate))
         packet = frame_ns(self.fabric, round(min(size, self.fabric.mtu)), self.fabric.nic_rate)
-        return self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
+        return (
+            self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
+        )
 
     def delays_ns(self, packets: float) -> float:
-        return packets * self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
+        return (
+            packets
+            * self.across
+            * self.stages
+            * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
+        )
 
     @property
     def slice_packets(self) -> int:
@@ -90,4 +111,6 @@ class Calibration:
 @cache
 def stored() -> Calibration:
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return Calibration(float(data["efficiency"]), float(data["wait_packets"]), float(data["sharpness"]))
+    return Calibration(
+        float(data["efficiency"]), float(data["wait_packets"]), float(data["sharpness"])
+    )

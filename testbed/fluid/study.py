@@ -1,4 +1,5 @@
-"""Computes steps of a collective over cluster sizes and dead links, and the cost of each failure: ``mrcbed fabric fluid``."""
+"""Computes steps of a collective over cluster sizes and dead links, and the cost of each failure:
+``mrcbed fabric fluid``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class Job:
-    """Every host is in one ring of ``ranks``; all rings reduce ``message_bytes`` per rank at once, and a step ends with the slowest."""
+    """Every host is in one ring of ``ranks``; all rings reduce ``message_bytes`` per rank at once,
+    and a step ends with the slowest."""
 
     ranks: int
     message_bytes: int
@@ -38,16 +40,24 @@ class Steps:
 
     @property
     def design(self) -> str:
-        return "1 plane" if self.planes == 1 else f"{self.planes} planes, {'equal' if self.equal_planes else 'weighted'}"
+        return (
+            "1 plane"
+            if self.planes == 1
+            else f"{self.planes} planes, {'equal' if self.equal_planes else 'weighted'}"
+        )
 
 
 def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> list[Steps]:
-    """Equal planes, and weighted ones where there are several, have the same dead links: ``dead_share`` of the T0-T1 links. Raises
+    """Equal planes, and weighted ones where there are several, have the same dead links:
+    ``dead_share`` of the T0-T1 links. Raises
     :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
     cluster = Cluster.of_size(size)
     dead = round(dead_share * cluster.fabric_links)
     rules = (True, False) if size.planes > 1 else (True,)
-    healthy = {rule: ring_step(State.healthy(cluster), job.ranks, job.message_bytes, rule) for rule in rules}
+    healthy = {
+        rule: ring_step(State.healthy(cluster), job.ranks, job.message_bytes, rule)
+        for rule in rules
+    }
     degraded: dict[bool, list[float]] = {rule: [] for rule in rules}
     for draw in range(draws):
         state = State.healthy(cluster)
@@ -55,14 +65,25 @@ def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> lis
         for rule in rules:
             degraded[rule].append(ring_step(state, job.ranks, job.message_bytes, rule))
     return [
-        Steps(size.nics, size.planes, size.tiers, rule, dead, healthy[rule], median(degraded[rule]), max(degraded[rule])) for rule in rules
+        Steps(
+            size.nics,
+            size.planes,
+            size.tiers,
+            rule,
+            dead,
+            healthy[rule],
+            median(degraded[rule]),
+            max(degraded[rule]),
+        )
+        for rule in rules
     ]
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Shares that one failure takes of the slowest flow's rate, queue pairs that a silent T1 touches, and what dead paths cost at the
-    start. ``None`` where the model has no answer: with more than two tiers, or more EVs of a queue pair than paths."""
+    """Shares that one failure takes of the slowest flow's rate, queue pairs that a silent T1
+    touches, and what dead paths cost at the start. ``None`` where the model has no answer: with
+    more than two tiers, or more EVs of a queue pair than paths."""
 
     planes: int
     lost_link: float
@@ -77,7 +98,8 @@ class Failures:
 
 
 def failures(size: Size, job: Job, dead_share: float, seed: int) -> Failures:
-    """Each failure is alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a denylist."""
+    """Each failure is alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when
+    queue pairs start without a denylist."""
     cluster = Cluster.of_size(size)
     edges = cluster.interleaved_rings(job.ranks)
 
@@ -97,6 +119,14 @@ def failures(size: Size, job: Job, dead_share: float, seed: int) -> Failures:
         lost, dead_paths = losses_at_start(start, SAMPLE // 10, generator)
         losses = float(lost.mean())
     return Failures(
-        size.planes, taken(link), taken(link, False), taken(port), taken(t1) if size.tiers == 2 else None,
-        one_way, either, dead_paths, losses, cluster.packets_per_second,
-    )  # fmt: skip
+        size.planes,
+        taken(link),
+        taken(link, False),
+        taken(port),
+        taken(t1) if size.tiers == 2 else None,
+        one_way,
+        either,
+        dead_paths,
+        losses,
+        cluster.packets_per_second,
+    )

@@ -1,7 +1,8 @@
 """Keeps the cores of a virtual machine from halting while it is measured (docs/why/fidelity.md).
 
-A process may bound the time that cores need to wake up (PM QoS, the kernel's Documentation/power/pm_qos_interface.rst); below 1 us they
-poll instead of halting. On bare metal a halted core is back in microseconds, so there it may save power.
+A process may bound the time that cores need to wake up (PM QoS, the kernel's
+Documentation/power/pm_qos_interface.rst); below 1 us they poll instead of halting. On bare metal a
+halted core is back in microseconds, so there it may save power.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def virtual(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
-    """Say why idle cores halt although asked not to, or "". A cpuidle driver heeds requests, and a guest may lack it."""
+    """Say why idle cores halt although asked not to, or "". A cpuidle driver heeds requests, and a
+    guest may lack it."""
     if not os.access(requests, os.W_OK):
         return "none"
     try:
@@ -39,8 +41,8 @@ def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
 
 @contextmanager
 def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
-    """Let idle cores poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. The request
-    ends with this process."""
+    """Let idle cores poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor
+    where it takes no requests. The request ends with this process."""
     if not virtual(cpuinfo):
         yield False
         return

@@ -1,7 +1,7 @@
 """Gives files that a command writes under sudo to the user who called sudo.
 
-Whoever writes at a place that a person named calls :func:`written` first, outside the sandbox. The command line calls :func:`give_back`
-when a command ends.
+Whoever writes at a place that a person named calls :func:`written` first, outside the sandbox. The
+command line calls :func:`give_back` when a command ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _places: list[tuple[list[Path], set[str]]] = []
 
 
 def written(place: Place, whole: bool = False) -> Place:
-    """Note that a place is about to be written, and return it. At the end root's files there go to the user who called sudo, as do folders
-    made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
+    """Note that a place is about to be written, and return it. At the end root's files there go to
+    the user who called sudo, as do folders made on the way. Files that were root's before stay so,
+    unless the place is ``whole`` the command's own."""
     if os.geteuid() == 0 and caller_uid():
         roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
         above = {str(path) for root in roots for path in root.parents}
-        _places.append((roots, {name for name, _, _ in _of_root(roots) if not whole or name in above}))
+        _places.append(
+            (roots, {name for name, _, _ in _of_root(roots) if not whole or name in above})
+        )
     return place
 
 
@@ -44,21 +47,26 @@ def writing(place: Path, suffix: str = "") -> Iterator[Path]:
     except OSError as error:
         if refusal(error) is not None or Path(error.filename or "") not in (place, *place.parents):
             raise
-        raise UserError(f"{place}: it cannot be written ({error.strerror}): name another place") from None
+        raise UserError(
+            f"{place}: it cannot be written ({error.strerror}): name another place"
+        ) from None
 
 
 def made(folder: Path, whole: bool = False) -> Path:
     try:
         written(folder, whole).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: it cannot be made ({error.strerror}): name another place") from None
+        raise UserError(
+            f"{folder}: it cannot be made ({error.strerror}): name another place"
+        ) from None
     return folder
 
 
 @contextmanager
 def handed_over(place: Path) -> Iterator[Path]:
-    """Yield a folder that only root may enter. The user who called sudo moves its contents to ``place`` at the end, with their own rights:
-    in a folder of theirs, links could lead root's hand anywhere. Without sudo it is ``place`` itself."""
+    """Yield a folder that only root may enter. The user who called sudo moves its contents to
+    ``place`` at the end, with their own rights: in a folder of theirs, links could lead root's hand
+    anywhere. Without sudo it is ``place`` itself."""
     user = caller_uid()
     if os.geteuid() != 0 or not user:
         yield place
@@ -71,14 +79,30 @@ def handed_over(place: Path) -> Iterator[Path]:
         if made.is_dir():
             give_back()
             os.chown(folder, user, group_of(user))
-            command = ("sh", "-c", 'test -d "$1" || mkdir -- "$1"; mv -- "$0"/* "$1"', place.name, str(to))
+            command = (
+                "sh",
+                "-c",
+                'test -d "$1" || mkdir -- "$1"; mv -- "$0"/* "$1"',
+                place.name,
+                str(to),
+            )
             done = subprocess.run(
-                command, cwd=folder, user=user, group=group_of(user), extra_groups=[], capture_output=True, text=True, check=False
-            )  # fmt: skip
+                command,
+                cwd=folder,
+                user=user,
+                group=group_of(user),
+                extra_groups=[],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if done.returncode == 0:
                 print(f"Moved to {place}", flush=True)
             elif to.parent.is_dir():  # else who called is gone, with their folder
-                raise UserError(f"{place}: {done.stderr.strip()}: results stay in {made}: go where you may write")
+                raise UserError(
+                    f"{place}: {done.stderr.strip()}: results stay in {made}: go where you may "
+                    "write"
+                )
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -88,13 +112,17 @@ def give_back() -> None:
         roots, before = _places.pop()
         for name, short, folder in _of_root(roots) if user else ():
             if name not in before:
-                with suppress(OSError):  # a file system without owners, or one that has become read-only
-                    os.chown(short, user or 0, group_of(user or 0), dir_fd=folder, follow_symlinks=False)
+                # a file system without owners, or one that has become read-only
+                with suppress(OSError):
+                    os.chown(
+                        short, user or 0, group_of(user or 0), dir_fd=folder, follow_symlinks=False
+                    )
 
 
 def _of_root(roots: list[Path]) -> Iterator[tuple[str, str, int | None]]:
-    """Yield (path, name, descriptor of its folder) of root's files in these places, in the folders above and all below. Follows no link,
-    and skips files that have another name: who may write there meanwhile gains nothing else."""
+    """Yield (path, name, descriptor of its folder) of root's files in these places, in the folders
+    above and all below. Follows no link, and skips files that have another name: who may write
+    there meanwhile gains nothing else."""
     for root in roots:
         for above in (root, *root.parents):
             if _is_roots(str(above), None):

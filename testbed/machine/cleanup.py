@@ -1,7 +1,8 @@
 """Finds and ends what a run of ours left behind: normally nothing (sandbox.py).
 
-A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is gone, or shares the private PID namespace
-of one that does. Processes are ended by pidfd, so never a stranger who got the number. Never removes anything by name.
+A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
+gone, or shares the private PID namespace of one that does. Processes are ended by pidfd, so never a
+stranger who got the number. Never removes anything by name.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ def find() -> list[Leftover]:
     own_net_ns, spaces, marks = namespace("self", "net"), namespaces("pid"), marked()
     dead = {mark for mark in set(marks.values()) if not alive(mark)}
     by_space = {
-        space: mark for pid, mark in marks.items() if mark in dead and (space := spaces.get(pid, 0)) not in (0, namespace("self", "pid"))
+        space: mark
+        for pid, mark in marks.items()
+        if mark in dead and (space := spaces.get(pid, 0)) not in (0, namespace("self", "pid"))
     }
     leftovers = []
     for pid, space in spaces.items():
         mark = marks.get(pid, "") if marks.get(pid) in dead else by_space.get(space, "")
-        # A living mark of its own takes precedence over a dead neighbour's: never end a run that somebody still watches.
+        # A living mark of its own takes precedence over a dead neighbour's: never end a run that
+        # somebody still watches.
         if not mark or (pid in marks and marks[pid] not in dead) or pid == os.getpid():
             continue
         try:
@@ -44,7 +48,9 @@ def find() -> list[Leftover]:
         except OSError:
             continue
         command = read(pid, "cmdline").replace("\0", " ").strip()
-        leftovers.append(Leftover(mark, pid, read(pid, "comm"), command, _interfaces(pid, own_net_ns), started))
+        leftovers.append(
+            Leftover(mark, pid, read(pid, "comm"), command, _interfaces(pid, own_net_ns), started)
+        )
     return sorted(leftovers, key=lambda item: item.pid)
 
 
@@ -56,7 +62,9 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
         except OSError:
             continue
     for item, fd in handles:
-        if _lives(item):  # still the same process, not another with its number: the descriptor was opened before this check
+        # still the same process, not another with its number: the descriptor was opened before this
+        # check
+        if _lives(item):
             try:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             except ProcessLookupError:
@@ -72,7 +80,8 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
 
 
 def alive(mark: str) -> bool:
-    """Say whether the run of a mark lives. Marks of another PID namespace are not ours to judge, and count as alive."""
+    """Say whether the run of a mark lives. Marks of another PID namespace are not ours to judge,
+    and count as alive."""
     try:
         space, pid, started = mark.split(".")
         return int(space) != namespace("self", "pid") or start_time(int(pid)) == started
@@ -93,7 +102,14 @@ def mark_of(pid: int) -> str:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return ""
-    return next((v[len(needle) :].decode(errors="replace") for v in environment.split(b"\0") if v.startswith(needle)), "")
+    return next(
+        (
+            v[len(needle) :].decode(errors="replace")
+            for v in environment.split(b"\0")
+            if v.startswith(needle)
+        ),
+        "",
+    )
 
 
 def marked() -> dict[int, str]:

@@ -1,7 +1,8 @@
 """Allows one measurement at a time on a machine: two would disturb each other.
 
-The front process of a run binds an abstract Unix socket, which ends with it; the name of a second one says which run it is. Only runs whose
-front processes share a PID namespace exclude each other: sandboxes may run side by side, as the tests do.
+The front process of a run binds an abstract Unix socket, which ends with it; the name of a second
+one says which run it is. Only runs whose front processes share a PID namespace exclude each other:
+sandboxes may run side by side, as the tests do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Measuring(UserError):
 
 @contextmanager
 def measuring(directory: Path, name: str = "") -> Iterator[None]:
-    """Reserve the machine, by ``name`` in place of :data:`NAME`. Raises :class:`Measuring` if another run has it."""
+    """Reserve the machine, by ``name`` in place of :data:`NAME`. Raises :class:`Measuring` if
+    another run has it."""
     name = name or NAME
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     notice = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -63,12 +65,17 @@ def _holder(name: str) -> tuple[str, str] | None:
 def _refusal(name: str) -> str:
     holder = _holder(name)
     detail = "" if holder is None else f" (process {holder[0]}, results in {holder[1]})"
-    return f"another run is measuring on this machine{detail}: wait for its end, or use --world simulated, which disturbs nobody's figures"
+    return (
+        f"another run is measuring on this machine{detail}: wait for its end, or use --world "
+        "simulated, which disturbs nobody's figures"
+    )
 
 
 def _names() -> list[str]:
     try:
-        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+        lines = (
+            Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+        )
     except OSError:
         return []
     return [fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8]

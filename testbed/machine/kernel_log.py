@@ -1,11 +1,13 @@
-"""Counts how often the kernel wrote a given message: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Others still see every message."""
+"""Counts how often the kernel wrote a given message: /dev/kmsg
+(Documentation/ABI/testing/dev-kmsg). Others still see every message."""
 
 from __future__ import annotations
 
 import os
 
 SHAPER_LATE = b"htb: too many events!"
-"""HTB found more ports due than it could serve in two jiffies (net/sched/sch_htb.c): some frames left late."""
+"""HTB found more ports due than it could serve in two jiffies (net/sched/sch_htb.c): some frames
+left late."""
 KMSG = "/dev/kmsg"
 RECORD = 8192
 """The kernel refuses a buffer shorter than its longest record (CONSOLE_EXT_LOG_MAX)."""
@@ -28,7 +30,8 @@ class KernelLog:
             try:
                 record = os.read(self._fd, RECORD)
             except BrokenPipeError:
-                continue  # the kernel overwrote what was not read; the next read goes on with what is left
+                # the kernel overwrote what was not read; the next read goes on with what is left
+                continue
             except BlockingIOError:
                 return self._counted
             except OSError:

@@ -1,4 +1,5 @@
-"""Reads the kernel's figures on the machine and on processes. One that the kernel does not report is None, never a guess."""
+"""Reads the kernel's figures on the machine and on processes. One that the kernel does not report
+is None, never a guess."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ class Work(NamedTuple):
 
 
 class Cpu(NamedTuple):
-    """Clock ticks of the cores that this process may use. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal``
-    (time taken by another virtual machine)."""
+    """Clock ticks of the cores that this process may use. ``busy`` includes ``interrupts`` (the
+    kernel's work on packets) and ``steal`` (time taken by another virtual machine)."""
 
     busy: int
     total: int
@@ -37,14 +38,17 @@ class Clocks(NamedTuple):
 def read_cpu() -> Cpu:
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     with open("/proc/stat", encoding="ascii") as stat:
-        ticks = [[int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable]
+        ticks = [
+            [int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable
+        ]
     user, nice, system, idle, waiting, irq, softirq, steal = map(sum, zip(*ticks, strict=True))
     busy = user + nice + system + irq + softirq + steal
     return Cpu(busy, busy + idle + waiting, irq + softirq, steal)
 
 
 def read_pressure() -> int | None:
-    """Return us since boot in which some task waited for a core (PSI, Documentation/accounting/psi.rst)."""
+    """Return us since boot in which some task waited for a core (PSI,
+    Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
             return int(file.readline().rpartition("total=")[2])
@@ -53,8 +57,12 @@ def read_pressure() -> int | None:
 
 
 def read_thread(directory: str) -> Work | None:
-    """Returns None if the thread is gone or not accounted for (Documentation/scheduler/sched-stats.rst)."""
-    with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as file:
+    """Returns None if the thread is gone or not accounted for
+    (Documentation/scheduler/sched-stats.rst)."""
+    with (
+        suppress(OSError, ValueError, TypeError),
+        open(f"{directory}/schedstat", encoding="ascii") as file,
+    ):
         return Work(*map(int, file.read().split()))
     return None
 
@@ -64,12 +72,20 @@ def read_work(pid: int) -> Work | None:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return None
-    per_thread = [work for thread in threads if (work := read_thread(f"/proc/{pid}/task/{thread}")) is not None]  # one may end meanwhile
+    # one may end meanwhile
+    per_thread = [
+        work
+        for thread in threads
+        if (work := read_thread(f"/proc/{pid}/task/{thread}")) is not None
+    ]
     return Work(*map(sum, zip(*per_thread, strict=True))) if per_thread else None
 
 
 def read_clocks() -> Clocks:
     before = time.monotonic_ns()
-    real, raw = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    real, raw = (
+        time.clock_gettime_ns(time.CLOCK_REALTIME),
+        time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW),
+    )
     boot, after = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()
     return Clocks((before + after) // 2, real, raw, boot, after - before)

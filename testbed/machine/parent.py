@@ -1,4 +1,5 @@
-"""Parents and children: a process that ends with the one that started it, and children that another process made."""
+"""Parents and children: a process that ends with the one that started it, and children that another
+process made."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _END_S = 30.0
 
 
 def die_with_parent(parent: int) -> None:
-    """Make this process end with its parent, at once if that has ended already. Each process calls it first."""
+    """Make this process end with its parent, at once if that has ended already. Each process calls
+    it first."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)
@@ -32,7 +34,8 @@ def end_with_reader(fd: int = 1) -> None:
         return
 
     def watch() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it is for the main thread, which may wait for it
+        # it is for the main thread, which may wait for it
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         poll = select.poll()
         poll.register(fd, 0)  # which reports an error alone: that the other end is closed
         poll.poll()

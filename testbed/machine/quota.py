@@ -1,8 +1,10 @@
-"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process.
+"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often
+they stopped a process.
 
-A process beyond its quota is stopped until the next period begins, by default up to 0.1 s; no figure of the scheduler counts this as
-waiting (Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst). A limit outside this process's container is not
-visible; agents' lateness shows it all the same.
+A process beyond its quota is stopped until the next period begins, by default up to 0.1 s; no
+figure of the scheduler counts this as waiting (Documentation/admin-guide/cgroup-v2.rst,
+Documentation/scheduler/sched-bwc.rst). A limit outside this process's container is not visible;
+agents' lateness shows it all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import NamedTuple
 
 
 class Throttled(NamedTuple):
-    """``times``: periods in which a group used up its quota; ``ns``: how long it was stopped, summed over cores."""
+    """``times``: periods in which a group used up its quota; ``ns``: how long it was stopped,
+    summed over cores."""
 
     times: int
     ns: int
@@ -32,14 +35,19 @@ def quota_cores(pid: int | str = "self") -> float:
 
 
 def groups(pid: int | str = "self") -> tuple[Path, ...]:
-    """Return the process's group in the CPU controller and those above it, as far as they are mounted; empty if it is gone."""
+    """Return the process's group in the CPU controller and those above it, as far as they are
+    mounted; empty if it is gone."""
     with suppress(OSError, ValueError):
         return groups_of(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"), _mounts())
     return ()
 
 
 def read_throttled(pids: Iterable[int]) -> dict[Path, Throttled]:
-    return {group: seen for group in {group for pid in pids for group in groups(pid)} if (seen := _throttled(group)) is not None}
+    return {
+        group: seen
+        for group in {group for pid in pids for group in groups(pid)}
+        if (seen := _throttled(group)) is not None
+    }
 
 
 @lru_cache(maxsize=1)
@@ -72,14 +80,23 @@ def _cores(group: Path) -> float:
         if (file := group / "cpu.max").exists():
             quota, period = file.read_text(encoding="ascii").split()
             return math.inf if quota == "max" else int(quota) / int(period)
-        quota_us, period_us = (int((group / f"cpu.cfs_{name}_us").read_text(encoding="ascii")) for name in ("quota", "period"))
+        quota_us, period_us = (
+            int((group / f"cpu.cfs_{name}_us").read_text(encoding="ascii"))
+            for name in ("quota", "period")
+        )
         return quota_us / period_us if quota_us > 0 else math.inf
     return math.inf
 
 
 def _throttled(group: Path) -> Throttled | None:
     with suppress(OSError, ValueError, KeyError):
-        stat = dict(line.split() for line in (group / "cpu.stat").read_text(encoding="ascii").splitlines())
-        ns = int(stat["throttled_time"]) if "throttled_time" in stat else 1000 * int(stat["throttled_usec"])
+        stat = dict(
+            line.split() for line in (group / "cpu.stat").read_text(encoding="ascii").splitlines()
+        )
+        ns = (
+            int(stat["throttled_time"])
+            if "throttled_time" in stat
+            else 1000 * int(stat["throttled_usec"])
+        )
         return Throttled(int(stat["nr_throttled"]), ns)
     return None

@@ -1,7 +1,8 @@
 """Finds the controllers of running fabrics, by a note that each leaves in its run's own tmpfs.
 
-The note is read through a process of the run (/proc/PID/root), so a run that is killed leaves nothing behind. It holds the token that
-changes need, so it is root's alone, and only root's notes are believed.
+The note is read through a process of the run (/proc/PID/root), so a run that is killed leaves
+nothing behind. It holds the token that changes need, so it is root's alone, and only root's notes
+are believed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def announce(url: str, fabric: str, token: str) -> None:
 def write_secret(path: Path, text: str) -> None:
     """Write a file that nobody but us may read, not even for a moment."""
     path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
 
 
@@ -47,7 +50,9 @@ def find() -> list[Running]:
     for pid in marked():
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             data = json.loads(_read(f"/proc/{pid}/root{NOTE}"))
-            fabrics[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
+            fabrics[data["url"]] = Running(
+                str(data["url"]), str(data["fabric"]), str(data["token"])
+            )
     return list(fabrics.values())
 
 
@@ -63,8 +68,11 @@ def sandboxes() -> list[Path]:
 
 
 def _read(path: str) -> bytes:
-    """Read a note. Any user may mark a process as a run's and put a pipe that never ends in the note's place. Raises OSError."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    """Read a note. Any user may mark a process as a run's and put a pipe that never ends in the
+    note's place. Raises OSError."""
+    with open(
+        os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb"
+    ) as file:
         about = os.fstat(file.fileno())
         if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
             raise PermissionError(f"{path} is not root's")

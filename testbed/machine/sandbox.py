@@ -1,13 +1,17 @@
-"""A private process tree for one run: whatever ends, everything of the run ends with it (docs/why/architecture.md).
+"""A private process tree for one run: whatever ends, everything of the run ends with it
+(docs/why/architecture.md).
 
-    front (root's own namespaces)  ->  init (pid 1 of a private PID namespace)  ->  worker (does all the work)
+    front (root's own namespaces)  ->  init (pid 1 of a private PID namespace)  ->  worker (does all
+    the work)
 
-``mrcbed`` calls :func:`run`; ``python -m testbed.machine.sandbox -- COMMAND...`` wraps any command. The front waits, forwards signals and
-passes the worker's exit status on. Init reaps and forwards. When init goes, the kernel ends every process of the namespace, and with the
-last of them go network namespaces, pins and sockets.
+``mrcbed`` calls :func:`run`; ``python -m testbed.machine.sandbox -- COMMAND...`` wraps any command.
+The front waits, forwards signals and passes the worker's exit status on. Init reaps and forwards.
+When init goes, the kernel ends every process of the namespace, and with the last of them go network
+namespaces, pins and sockets.
 
-Init has a session of its own: a terminal's Ctrl-C reaches the front alone and comes down the chain once, never three times. Must stay free
-of heavy imports, and must never leave a mount in the machine's own mount namespace.
+Init has a session of its own: a terminal's Ctrl-C reaches the front alone and comes down the chain
+once, never three times. Must stay free of heavy imports, and must never leave a mount in the
+machine's own mount namespace.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ from testbed.machine.stopping import go_on, raise_from_now_on
 from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
-"""Every process of a run has this variable, by which clean-up finds it: ``<PID namespace of the front>.<its pid>.<its start time>``."""
+"""Every process of a run has this variable, by which clean-up finds it: ``<PID namespace of the
+front>.<its pid>.<its start time>``."""
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
@@ -65,8 +70,8 @@ def inside() -> bool:
 
 
 def agent_uid(process: int) -> int:
-    """Return the user, and group, of an agent process: each has another (agent_user.py), unless nearly all numbers are taken. Only inside a
-    sandbox."""
+    """Return the user, and group, of an agent process: each has another (agent_user.py), unless
+    nearly all numbers are taken. Only inside a sandbox."""
     first, *others = os.environ[_UIDS].split(",")
     return int(others[process % len(others)] if others else first)
 
@@ -84,7 +89,8 @@ def group_of(user: int) -> int:
 
 
 def unprivileged_uid() -> int:
-    """Return a user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root."""
+    """Return a user without rights: one of the run's that no agent has, outside a sandbox who
+    called sudo, or nobody. -1 without root."""
     if os.geteuid() != 0:
         return -1
     return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
@@ -97,7 +103,8 @@ def start_time(pid: int | str = "self") -> str:
 
 
 def run(work: Callable[[], int]) -> int:
-    """Return the exit status of ``work``, 128 + n if signal n ended it. Raises :class:`UserError`."""
+    """Return the exit status of ``work``, 128 + n if signal n ended it. Raises
+    :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
     go_on()
@@ -108,14 +115,16 @@ def run(work: Callable[[], int]) -> int:
     own_pid_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     alive, alive_writer = os.pipe()  # init reads `alive`: end of file means that the front is gone
     signals_before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a half-suspended cluster is of no use
+    # a half-suspended cluster is of no use
+    stop_before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a private PID namespace")
         try:
             init = os.fork()
         finally:
             if os.getpid() != 1:
-                _libc.setns(own_pid_ns, _CLONE_NEWPID)  # later children of the front are the machine's again
+                # later children of the front are the machine's again
+                _libc.setns(own_pid_ns, _CLONE_NEWPID)
         if init == 0:
             os.close(alive_writer)
             _init(work, mark, alive, signals_before)
@@ -129,8 +138,9 @@ def run(work: Callable[[], int]) -> int:
 
 @contextmanager
 def child_apart() -> Iterator[None]:
-    """Make the child that this thread starts meanwhile pid 1 of a PID namespace: it sees and signals no other process of the run, and what
-    it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
+    """Make the child that this thread starts meanwhile pid 1 of a PID namespace: it sees and
+    signals no other process of the run, and what it starts ends with it. Start one child only: none
+    can be born into its namespace once it has ended."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")
@@ -145,7 +155,10 @@ def child_apart() -> Iterator[None]:
 def _check(result: int, request: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise UserError(f"the kernel refused {request} ({os.strerror(code)}): see mrcbed doctor; an unprivileged container will not do")
+        raise UserError(
+            f"the kernel refused {request} ({os.strerror(code)}): see mrcbed doctor; an "
+            "unprivileged container will not do"
+        )
 
 
 def _die_with_parent() -> None:
@@ -157,7 +170,8 @@ def _name(name: bytes) -> None:
 
 
 def _wait(child: int, init_is_all: bool) -> int:
-    """Forward signals to ``child`` until it ends. As init (``init_is_all`` False) reap strangers too."""
+    """Forward signals to ``child`` until it ends. As init (``init_is_all`` False) reap strangers
+    too."""
     while True:
         info = signal.sigwaitinfo(_WATCHED)
         if info.si_signo != signal.SIGCHLD:
@@ -188,7 +202,8 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
         _name(b"mrcbed-init")
         os.environ[RUN_MARK] = mark
         space = os.stat("/proc/self/ns/pid").st_ino
-        os.environ[_UIDS] = ",".join(map(str, agent_user.choose(space, _MOST_UIDS)))  # before /proc shows our own processes alone
+        # before /proc shows our own processes alone
+        os.environ[_UIDS] = ",".join(map(str, agent_user.choose(space, _MOST_UIDS)))
         _mounts()
         os.environ[_INSIDE] = str(space)
         worker = os.fork()
@@ -207,13 +222,26 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
 def _mounts() -> None:
     _check(_libc.unshare(_CLONE_NEWNS), "a private mount namespace")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
-    _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
+    _check(
+        _libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None),
+        "a /proc of its own",
+    )
     if not os.path.isdir(BPFFS):
-        raise UserError(f"{BPFFS} is missing: mount sysfs, and use a kernel with BPF; see mrcbed doctor")
-    _check(_libc.mount(b"bpffs", BPFFS.encode(), b"bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0700"), "a bpffs of its own")
+        raise UserError(
+            f"{BPFFS} is missing: mount sysfs, and use a kernel with BPF; see mrcbed doctor"
+        )
+    _check(
+        _libc.mount(
+            b"bpffs", BPFFS.encode(), b"bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0700"
+        ),
+        "a bpffs of its own",
+    )
     for folder, mode in ((RUN_DIR, b"mode=0700"), (PROGRAMS_DIR, b"mode=0711")):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        _check(_libc.mount(b"tmpfs", folder.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, mode), f"a tmpfs on {folder}")
+        _check(
+            _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, mode),
+            f"a tmpfs on {folder}",
+        )
 
 
 def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:

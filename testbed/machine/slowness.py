@@ -1,6 +1,8 @@
-"""Measures how much slower this machine is than the one for which limits of time are written, and adapts the limits.
+"""Measures how much slower this machine is than the one for which limits of time are written, and
+adapts the limits.
 
-It is measured when first asked for, in some hundredths of a second: limits are needed before any calibration, and under the load of now.
+It is measured when first asked for, in some hundredths of a second: limits are needed before any
+calibration, and under the load of now.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from testbed.errors import UserError
 
 ROUNDS, LOOPS = 3, 100_000
 USUAL_S = 0.004
-"""A round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three times that on a slow one]."""
+"""A round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three
+times that on a slow one]."""
 MOST = 50.0
 """On a slower machine something is broken [ours]."""
 PATIENCE = "MRCBED_PATIENCE"
@@ -35,7 +38,14 @@ def patient(seconds: float) -> float:
 
 
 def remark() -> str:
-    return f"; this machine is {slowness():.0f} times slower than an ordinary one, which was allowed for" if slowness() >= 2 else ""
+    return (
+        (
+            f"; this machine is {slowness():.0f} times slower than an ordinary one, which was "
+            "allowed for"
+        )
+        if slowness() >= 2
+        else ""
+    )
 
 
 def _round_s() -> float:

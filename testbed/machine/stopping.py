@@ -1,12 +1,14 @@
 """Ctrl-C from a command's first moment on.
 
-A handler raises KeyboardInterrupt and remembers it, since the import of an extension may swallow an exception. So code that takes long or
-leaves something behind calls :func:`go_on` first. Must stay free of heavy imports.
+A handler raises KeyboardInterrupt and remembers it, since the import of an extension may swallow an
+exception. So code that takes long or leaves something behind calls :func:`go_on` first. Must stay
+free of heavy imports.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # signal itself takes milliseconds, in which Ctrl-C prints a traceback
+# signal itself takes milliseconds, in which Ctrl-C prints a traceback
+import _signal as signal  # type: ignore[import-not-found]
 import os
 
 TYPE_CHECKING = False

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
+CAPABILITIES = {
+    "CAP_NET_ADMIN": 12,
+    "CAP_NET_RAW": 13,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_BPF": 39,
+}
 X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})
 """The psABI's level x86-64-v2, in /proc/cpuinfo's names (pni is SSE3)."""
 MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
@@ -18,7 +24,14 @@ def container(root: Path = Path("/")) -> str:
             return name
     try:
         variables = (root / "proc/1/environ").read_bytes().split(b"\0")
-        return next((v.partition(b"=")[2].decode(errors="replace") for v in variables if v.startswith(b"container=")), "")
+        return next(
+            (
+                v.partition(b"=")[2].decode(errors="replace")
+                for v in variables
+                if v.startswith(b"container=")
+            ),
+            "",
+        )
     except OSError:
         return ""
 

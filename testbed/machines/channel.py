@@ -1,7 +1,8 @@
-"""The coordinator's end of one machine: JSON lines to ``mrcbed tools machine`` over the standard streams of a command (reach.py).
+"""The coordinator's end of one machine: JSON lines to ``mrcbed tools machine`` over the standard
+streams of a command (reach.py).
 
-``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. One thread reads; any
-thread may ask.
+``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event",
+...}`` comes back. One thread reads; any thread may ask.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ END_S = 5.0
 LOGS_S = 120.0
 """Seconds for tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
-"""Each side sends at this interval, so that the other notices a connection that was lost without a word."""
+"""Each side sends at this interval, so that the other notices a connection that was lost without a
+word."""
 SILENCE_S = 20.0
 """A side that is silent for longer is gone. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
@@ -83,14 +85,17 @@ def whole(channels: Iterable[Channel]) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError) as error:
         names = ", ".join(channel.name for channel in channels)
-        raise ClusterDied(f"{names}: their answers do not fit together ({first_line(error)}): {SAME}") from None
+        raise ClusterDied(
+            f"{names}: their answers do not fit together ({first_line(error)}): {SAME}"
+        ) from None
 
 
 SAME = "install the same version on all machines"
 
 
 class Channel:
-    """Starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the reading thread."""
+    """Starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on
+    the reading thread."""
 
     def __init__(self, place: Place, on_event: Notice) -> None:
         self.place = place
@@ -109,24 +114,40 @@ class Channel:
         self._heard = time.monotonic()
         try:
             self.process = subprocess.Popen(
-                place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, start_new_session=True
+                place.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                start_new_session=True,
             )
         except OSError as error:
             self._complaints.close()
-            raise UserError(f"{self.name}: cannot run {place.command[0]}: {error.strerror}: install it, or give another --reach") from None
+            raise UserError(
+                f"{self.name}: cannot run {place.command[0]}: {error.strerror}: install it, or "
+                "give another --reach"
+            ) from None
         self._reader = threading.Thread(target=self._read, name=f"mrcbed-{self.name}", daemon=True)
         self._reader.start()
-        self._beater = threading.Thread(target=self._beat, name=f"mrcbed-beat-{self.name}", daemon=True)
+        self._beater = threading.Thread(
+            target=self._beat, name=f"mrcbed-beat-{self.name}", daemon=True
+        )
         self._beater.start()
 
-    # --- words -------------------------------------------------------------------------------------------------
+    # --- words ------------------------------------------------------------------------------------
 
     def hello(self, version: str) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
         if not self._hello:
-            reason = (self.complaint or self._status()) if self._ended else f"no answer within {patient(ANSWER_S):.0f} s"
-            raise UserError(f"{self.name} is not reached ({reason}): `{' '.join(self.place.command)}` must work from here")
+            reason = (
+                (self.complaint or self._status())
+                if self._ended
+                else f"no answer within {patient(ANSWER_S):.0f} s"
+            )
+            raise UserError(
+                f"{self.name} is not reached ({reason}): `{' '.join(self.place.command)}` must "
+                "work from here"
+            )
         there = self.facts.get("mrcbed")
         if there != version:
             raise UserError(f"{self.name} has mrcbed {str(there)[:40]}, here is {version}: {SAME}")
@@ -144,13 +165,17 @@ class Channel:
         return serial
 
     def answer(self, serial: int, timeout: float = ANSWER_S) -> Any:
-        """Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
+        """Raises what the far side raised, as an exception of the same sort, or
+        :class:`ClusterDied`."""
         with self._changed:
             self._changed.wait_for(lambda: serial in self._answers or self._ended, patient(timeout))
             answer, op = self._answers.pop(serial, None), self._asked.pop(serial, "")
         if answer is None:
             if not self._ended:
-                raise ClusterDied(f"{self.name} did not answer within {patient(timeout):.0f} s: see whether it is overloaded")
+                raise ClusterDied(
+                    f"{self.name} did not answer within {patient(timeout):.0f} s: see whether it "
+                    "is overloaded"
+                )
             raise ClusterDied(self.death())
         if answer.error:
             sort, text = answer.sort, answer.error
@@ -160,7 +185,9 @@ class Channel:
         try:
             msgspec.convert(answer.ok, _answer_of(op), str_keys=True)
         except msgspec.ValidationError as error:
-            raise ClusterDied(f"{self.name}: its answer to {op} makes no sense ({error}): {SAME}") from None
+            raise ClusterDied(
+                f"{self.name}: its answer to {op} makes no sense ({error}): {SAME}"
+            ) from None
         return answer.ok
 
     def ask(self, op: str, timeout: float = ANSWER_S, **keys: Any) -> Any:
@@ -174,7 +201,7 @@ class Channel:
 
         return offset(read() for _ in range(PINGS))
 
-    # --- the end -----------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     @property
     def ended(self) -> bool:
@@ -183,24 +210,34 @@ class Channel:
     @property
     def complaint(self) -> str:
         self._complaints.seek(max(0, self._complaints.seek(0, os.SEEK_END) - COMPLAINT))
-        lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line
+            for line in self._complaints.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
         return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
 
     def death(self) -> str:
         if self._reason:
             return f"{self.name}: {self._reason}"
-        return f"machine {self.name} is gone: its command {self._status()}" + (f", saying {self.complaint!r}" if self.complaint else "")
+        return f"machine {self.name} is gone: its command {self._status()}" + (
+            f", saying {self.complaint!r}" if self.complaint else ""
+        )
 
     def _status(self) -> str:
         try:
             status = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
             return "closed its output"
-        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return (
+            f"was killed by {signal.Signals(-status).name}"
+            if status < 0
+            else f"ended with status {status}"
+        )
 
     def close(self, timeout: float = END_S) -> None:
-        """End the far side's input: it takes its part down, and sends its logs. Kills the command if it says nothing for ``timeout``
-        seconds. Idempotent."""
+        """End the far side's input: it takes its part down, and sends its logs. Kills the command
+        if it says nothing for ``timeout`` seconds. Idempotent."""
         self._closing, begun = True, time.monotonic()
         with self._writing:
             if self.process.stdin is not None and not self.process.stdin.closed:
@@ -209,7 +246,8 @@ class Channel:
                 except OSError:
                     pass
         if self._ended and self.process.stdout is not None:
-            self.process.stdout.close()  # nobody reads it any more, and who goes on writing ends by that
+            # nobody reads it any more, and who goes on writing ends by that
+            self.process.stdout.close()
         last = time.monotonic() + patient(LOGS_S)
         while self.process.poll() is None:
             try:
@@ -222,7 +260,7 @@ class Channel:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- how --------------------------------------------------------------------------------------
 
     def _write(self, message: Mapping[str, object]) -> None:
         with self._writing:
@@ -236,9 +274,14 @@ class Channel:
     def _read(self) -> None:
         try:
             self._dispatch()
-        except Exception as error:  # a full disk, say, where a log belongs: whoever waits for an answer must hear of it
+        except Exception as error:
+            # a full disk, say, where a log belongs: whoever waits for an answer must hear of it
             line, status = explain(error)
-            sense = f"makes no sense ({type(error).__name__}: {first_line(error)})" if status == 70 else f"could not be taken ({line})"
+            sense = (
+                f"makes no sense ({type(error).__name__}: {first_line(error)})"
+                if status == 70
+                else f"could not be taken ({line})"
+            )
             self._reason = self._reason or f"what it sent {sense}"
         with self._changed:
             self._ended = True
@@ -254,11 +297,15 @@ class Channel:
             try:
                 message = typed(parse_json(line, Path("its line")), Message, Path("its line"))
             except FileError:
-                self._reason = f"it said {line[:80].decode(errors='replace').strip()!r} where a line of JSON belongs: see --reach"
+                self._reason = (
+                    f"it said {line[:80].decode(errors='replace').strip()!r} where a line of "
+                    "JSON belongs: see --reach"
+                )
                 break
             if message.id:
                 if isinstance(message.ok, dict) and "theirs" in message.ok:
-                    message.ok["after"] = now  # read here: a thread that waits for a core must not make the clock unsure
+                    # read here: a thread that waits for a core must not make the clock unsure
+                    message.ok["after"] = now
                 with self._changed:
                     self._answers[message.id] = message
                     self._changed.notify_all()
@@ -277,12 +324,18 @@ class Channel:
                 self._changed.wait_for(lambda: self._ended or self._closing, BEAT_S)
             self._write({"op": "beat"})
             if time.monotonic() - self._heard > SILENCE_S and self._hello:
-                self._reason = self._reason or f"nothing heard for {SILENCE_S:.0f} s: see whether it and the way to it are up"
+                self._reason = (
+                    self._reason
+                    or f"nothing heard for {SILENCE_S:.0f} s: see whether it and the way to it "
+                    "are up"
+                )
                 os.killpg(self.process.pid, signal.SIGKILL)
                 return
 
 
-def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
+def ask_all(
+    channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any
+) -> list[Any]:
     """Ask all machines at the same time. Raises the first's error after all have answered."""
     return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
 

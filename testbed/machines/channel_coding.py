@@ -1,5 +1,5 @@
-"""The far side's end of the channel: lines of JSON on standard input and output. They are read without Python's buffer, since the reader
-changes its process on the way (far.py)."""
+"""The far side's end of the channel: lines of JSON on standard input and output. They are read
+without Python's buffer, since the reader changes its process on the way (far.py)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Wire:
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> Order | None:
-        """Return None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
+        """Return None at the end, if nothing comes for so long, and for anything but a message, of
+        which the other side is told."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MOST_LINE:
                 self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")
@@ -79,7 +80,11 @@ class Wire:
     def send_file(self, path: Path) -> None:
         with path.open("rb") as file:
             while part := file.read(LOG_CHUNK):
-                self.say(event="log", name=path.name, data=base64.b85encode(zlib.compress(part, 1)).decode())
+                self.say(
+                    event="log",
+                    name=path.name,
+                    data=base64.b85encode(zlib.compress(part, 1)).decode(),
+                )
 
 
 def unpacked(data: str) -> bytes:

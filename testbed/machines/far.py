@@ -1,8 +1,10 @@
-"""The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders on standard input.
+"""The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders
+on standard input.
 
-Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
-namespace whose monotonic clock is the coordinator's, and starts the sandbox there, whose worker goes on reading. When the channel closes,
-is silent, or this machine's part dies, everything here ends.
+Two processes read the channel one after the other. The first says hello, tells its clock, and takes
+the order to begin. It makes a time namespace whose monotonic clock is the coordinator's, and starts
+the sandbox there, whose worker goes on reading. When the channel closes, is silent, or this
+machine's part dies, everything here ends.
 """
 
 from __future__ import annotations
@@ -73,12 +75,17 @@ class Begin:
         if not 0 <= order.machine < len(order.addresses):
             raise ValueError(f"machine {order.machine} of {len(order.addresses)}")
         addresses = tuple(str(IPv4Address(text)) for text in order.addresses)
-        return cls(order.wall_offset_ns, order.clock, fabric, order.machine, addresses, order.results)
+        return cls(
+            order.wall_offset_ns, order.clock, fabric, order.machine, addresses, order.results
+        )
 
 
 def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
     if os.geteuid() != 0:
-        raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
+        raise UserError(
+            "mrcbed tools machine needs root for network namespaces and eBPF: the command that "
+            "reaches it must use sudo"
+        )
     wire = Wire.standard()
     wire.say(event="hello", facts=facts)
     while (order := wire.read(SILENCE_S)) is not None and order.op != "begin":
@@ -97,18 +104,23 @@ def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
 
 
 def measures(results: str) -> AbstractContextManager[None]:
-    """Keep this machine for a run that writes to the coordinator's ``results``. Raises :class:`UserError` if another has it."""
+    """Keep this machine for a run that writes to the coordinator's ``results``. Raises
+    :class:`UserError` if another has it."""
     return measuring(Path(results)) if results else nullcontext()
 
 
 def shift_time(wall_offset_ns: int) -> None:
-    """Let processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
+    """Let processes that this one starts from now on read a monotonic clock so far ahead of this
+    one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
     if _libc.unshare(_CLONE_NEWTIME):
         reason = os.strerror(ctypes.get_errno())
-        raise UserError(f"the kernel refused a time namespace ({reason}), by which machines share a clock: it needs CONFIG_TIME_NS")
+        raise UserError(
+            f"the kernel refused a time namespace ({reason}), by which machines share a clock: "
+            "it needs CONFIG_TIME_NS"
+        )
     seconds, ns = divmod(already + wall_offset_ns, 1_000_000_000)
     with open("/proc/self/timens_offsets", "w") as file:
         file.write(f"monotonic {seconds} {ns}\n")
@@ -128,8 +140,15 @@ class FarSide:
         self._wake, self._waker = os.pipe()
         self._ending, self._over = threading.Event(), threading.Event()
         trunk = Trunk(divide(begin.fabric, len(begin.addresses)), begin.machine, begin.addresses)
-        self.cluster = Cluster(begin.fabric, dilation=begin.clock.dilation, controller=False, trunk=trunk, progress=self._progress)
-        self.cluster.clock.origin = begin.clock.origin  # all machines' time begins at the coordinator's 0
+        self.cluster = Cluster(
+            begin.fabric,
+            dilation=begin.clock.dilation,
+            controller=False,
+            trunk=trunk,
+            progress=self._progress,
+        )
+        # all machines' time begins at the coordinator's 0
+        self.cluster.clock.origin = begin.clock.origin
         self.orders = Orders(self.cluster, wire, watches)
         self._closed: set[int] = set()  # hosts whose agent has hung up
 
@@ -138,7 +157,10 @@ class FarSide:
         threading.Thread(target=self._beat, name="mrcbed-beat", daemon=True).start()
         try:
             self.cluster.start()
-            self.wire.say(id=self._serial, ok={"booted_ns": self.cluster.booted_ns, "hosts": list(self.cluster.part.hosts)})
+            self.wire.say(
+                id=self._serial,
+                ok={"booted_ns": self.cluster.booted_ns, "hosts": list(self.cluster.part.hosts)},
+            )
             self._serve()
             return 0
         except BaseException as error:
@@ -153,7 +175,8 @@ class FarSide:
 
     def _report(self, error: BaseException) -> None:
         line = explain(error)[0]
-        if isinstance(error, KeyboardInterrupt):  # SIGTERM: the cluster's watcher, or the end of the channel
+        # SIGTERM: the cluster's watcher, or the end of the channel
+        if isinstance(error, KeyboardInterrupt):
             line = self.cluster.death or line
         if not self.cluster.booted_ns:
             self.wire.say(id=self._serial, error=line, sort="user")
@@ -163,7 +186,7 @@ class FarSide:
     def _progress(self, stage: str, share: float) -> None:
         self.wire.say(event="progress", stage=stage, share=share)
 
-    # --- the channel -------------------------------------------------------------------------------------------
+    # --- the channel ------------------------------------------------------------------------------
 
     def _read(self) -> None:
         while (order := self.wire.read(SILENCE_S)) is not None:
@@ -182,11 +205,15 @@ class FarSide:
         while not self._over.wait(BEAT_S):
             self.wire.say(event="beat")
 
-    # --- orders ------------------------------------------------------------------------------------------------
+    # --- orders -----------------------------------------------------------------------------------
 
     def _serve(self) -> None:
         while True:
-            agents = {agent.fileno(): (host, agent) for host, agent in self.orders.agents.items() if host not in self._closed}
+            agents = {
+                agent.fileno(): (host, agent)
+                for host, agent in self.orders.agents.items()
+                if host not in self._closed
+            }
             ready, _, _ = select.select([self._wake, *agents], [], [], LOOK_S)
             self.cluster.check()
             if self._wake in ready:

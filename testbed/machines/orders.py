@@ -1,4 +1,5 @@
-"""The orders of a coordinator to a machine: one method each, called between looks at the machine's own part."""
+"""The orders of a coordinator to a machine: one method each, called between looks at the machine's
+own part."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ COMMAND_S = 60.0
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
 Trunk = TypedDict("Trunk", {"carried": dict[int, list[int]], "strays": int})  # noqa: UP013
 Struck = TypedDict("Struck", {"number": int, "told_ps": int, "due_ps": int | None, "down": bool})  # noqa: UP013
-Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": Mapping[str, object]})  # noqa: UP013
+Watched = TypedDict(  # noqa: UP013
+    "Watched",
+    {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": Mapping[str, object]},
+)
 
 
 class Orders:
@@ -43,28 +47,39 @@ class Orders:
         self._trunk: TrunkCounters | None = None
         self._sight: trace.Sight | None = None
         self._names: Mapping[str, Callable[..., Any]] = {
-            name.removeprefix("op_"): getattr(self, name) for name in dir(self) if name.startswith("op_")
+            name.removeprefix("op_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("op_")
         }
 
     def carry_out(self, name: str, keys: Mapping[str, object]) -> Any:
         if name not in self._names:
-            raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
+            raise UserError(
+                f"there is no order {name[:40]!r}: install the same version on all machines"
+            )
         method = self._names[name]
         kinds = get_type_hints(method)
         try:
             inspect.signature(method).bind(**keys)
-            keys = {key: msgspec.convert(value, kinds[key], str_keys=True) for key, value in keys.items()}
+            keys = {
+                key: msgspec.convert(value, kinds[key], str_keys=True)
+                for key, value in keys.items()
+            }
         except (TypeError, msgspec.ValidationError) as error:
-            raise UserError(f"order {name!r}: {error}: install the same version on all machines") from None
+            raise UserError(
+                f"order {name!r}: {error}: install the same version on all machines"
+            ) from None
         return method(**keys)
 
-    # --- agents ------------------------------------------------------------------------------------------------
+    # --- agents -----------------------------------------------------------------------------------
 
     @property
     def agents(self) -> dict[int, AgentClient]:
         return dict(zip(self.cluster.part.hosts, self.cluster.agents, strict=False))
 
-    def op_start_agents(self, transport: str, options: dict[str, object], seed: int, alone: bool) -> None:
+    def op_start_agents(
+        self, transport: str, options: dict[str, object], seed: int, alone: bool
+    ) -> None:
         self._logs = Path(tempfile.mkdtemp(prefix="logs-", dir=sandbox.RUN_DIR))
         self.cluster.start_agents(transport, options, self._logs, seed, "none", alone)
 
@@ -83,14 +98,17 @@ class Orders:
             raise UserError(f"h{host} has no agent here: start_agents comes first")
         return self.agents[host].call(call, **args)
 
-    # --- counters ----------------------------------------------------------------------------------------------
+    # --- counters ---------------------------------------------------------------------------------
 
     def op_counters(self) -> list[PortRow]:
         return cast(list[PortRow], self.cluster.counters())
 
     def op_trunk(self) -> Trunk:
         self._trunk = self._trunk or TrunkCounters()
-        return {"carried": self._trunk.carried(port.number for port in self.cluster.fabric.ports), "strays": self._trunk.strays}
+        return {
+            "carried": self._trunk.carried(port.number for port in self.cluster.fabric.ports),
+            "strays": self._trunk.strays,
+        }
 
     def op_loads(self) -> dict[int, list[int]]:
         loads = self.cluster.loads().tolist()
@@ -99,7 +117,7 @@ class Orders:
     def op_quiesce(self, most_ps: int) -> bool:
         return self.cluster.quiesce(most_ps)
 
-    # --- faults ------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def op_strike(self, target: Target) -> Struck:
         return _plain(self.cluster.strike(target))
@@ -129,7 +147,7 @@ class Orders:
     def op_reroute(self, dead_links: list[str]) -> None:
         self.cluster.reroute(dead_links)
 
-    # --- the watch over a run ------------------------------------------------------------------------------------
+    # --- the watch over a run ---------------------------------------------------------------------
 
     def op_watch_start(self, interval_ps: int) -> None:
         self._watch = self._watches(self.cluster, interval_ps)
@@ -144,9 +162,13 @@ class Orders:
         if watch is None:
             raise UserError("nothing is watched: watch_start comes first")
         watch.stop()
-        return {"samples": watch.samples, "delay_max_ns": watch.delay_max_ns, "result": watch.result()}
+        return {
+            "samples": watch.samples,
+            "delay_max_ns": watch.delay_max_ns,
+            "result": watch.result(),
+        }
 
-    # --- the prompt ----------------------------------------------------------------------------------------------
+    # --- the prompt -------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
@@ -161,7 +183,10 @@ class Orders:
 
     def op_command(self, host: int, line: str) -> str:
         process = self.cluster.net[f"h{host}"].popen(
-            ["timeout", f"{COMMAND_S:g}", "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ["timeout", f"{COMMAND_S:g}", "sh", "-c", line],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         return str(process.communicate()[0].decode(errors="replace"))
 
@@ -178,7 +203,10 @@ class Orders:
     def op_trace_follow(self, mark: str, wall_started_ns: int, seconds: float) -> list[trace.Hop]:
         if self._sight is None:
             raise UserError("nobody looks: trace_open comes first")
-        return [cast(trace.Hop, asdict(hop)) for hop in self._sight.follow(bytes.fromhex(mark), wall_started_ns, seconds)]
+        return [
+            cast(trace.Hop, asdict(hop))
+            for hop in self._sight.follow(bytes.fromhex(mark), wall_started_ns, seconds)
+        ]
 
     def op_trace_close(self) -> None:
         if self._sight is not None:
@@ -187,4 +215,9 @@ class Orders:
 
 
 def _plain(fault: Injected) -> Struck:
-    return {"number": fault.number, "told_ps": fault.told_ps, "due_ps": fault.due_ps, "down": fault.down}
+    return {
+        "number": fault.number,
+        "told_ps": fault.told_ps,
+        "due_ps": fault.due_ps,
+        "down": fault.down,
+    }

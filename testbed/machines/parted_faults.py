@@ -1,5 +1,5 @@
-"""Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents. The machine with a
-fault's first cable reports what it did."""
+"""Faults of a fabric on several machines: every machine hears of each, and acts on its own cables,
+ports and agents. The machine with a fault's first cable reports what it did."""
 
 from __future__ import annotations
 
@@ -21,27 +21,44 @@ class MachineFaults:
         self._owner = {link.name: part.machine for part in parts for link in part.links}
         self._owner_of_host = {host: part.machine for part in parts for host in part.hosts}
         self._active: dict[int, Injected] = {}
-        self._numbers: dict[int, dict[int, int]] = {}  # coordinator's number -> machine -> the machine's number
-        self._reporters: dict[tuple[int, int], int] = {}  # (machine that reports, its number) -> coordinator's number
+        # coordinator's number -> machine -> the machine's number
+        self._numbers: dict[int, dict[int, int]] = {}
+        # (machine that reports, its number) -> coordinator's number
+        self._reporters: dict[tuple[int, int], int] = {}
         self._last = 0
         self.faults = self
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        """Begin a fault under the coordinator's number. Raises FaultError, FabricError or UserError; then nothing has begun."""
+        """Begin a fault under the coordinator's number. Raises FaultError, FabricError or
+        UserError; then nothing has begun."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
         if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
         if KINDS[target.kind].programs:
-            raise UserError(f"{target.kind}: programs of RDMA verbs need all hosts on one machine: drop --on")
-        machines = [self._owner_of_host[target.host]] if target.host >= 0 else list(range(len(self.channels)))
+            raise UserError(
+                f"{target.kind}: programs of RDMA verbs need all hosts on one machine: drop --on"
+            )
+        machines = (
+            [self._owner_of_host[target.host]]
+            if target.host >= 0
+            else list(range(len(self.channels)))
+        )
         answers = ask_all([self.channels[m] for m in machines], "strike", target=asdict(target))
         self._last += 1
         reporter = self._reporter(target)
         by_machine = dict(zip(machines, answers, strict=True))
-        fault = Injected(self._last, target, by_machine[reporter]["told_ps"], by_machine[reporter]["due_ps"], by_machine[reporter]["down"])
-        self._numbers[fault.number] = {machine: answer["number"] for machine, answer in by_machine.items()}
+        fault = Injected(
+            self._last,
+            target,
+            by_machine[reporter]["told_ps"],
+            by_machine[reporter]["due_ps"],
+            by_machine[reporter]["down"],
+        )
+        self._numbers[fault.number] = {
+            machine: answer["number"] for machine, answer in by_machine.items()
+        }
         self._reporters[reporter, by_machine[reporter]["number"]] = fault.number
         if KINDS[target.kind].heals:
             self._active[fault.number] = fault
@@ -57,14 +74,21 @@ class MachineFaults:
         if fault is None:
             numbers = ", ".join(map(str, self._active)) or "none"
             raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
-        by_machine = {machine: self.channels[machine].ask("clear", number=own) for machine, own in self._numbers[number].items()}
+        by_machine = {
+            machine: self.channels[machine].ask("clear", number=own)
+            for machine, own in self._numbers[number].items()
+        }
         return int(by_machine[self._reporter(fault.target)])
 
     def active(self) -> list[Injected]:
         if not self._active:
             return []
         answers = ask_all(self.channels, "faults")
-        rows = {(machine, row["number"]): row for machine, answer in enumerate(answers) for row in answer}
+        rows = {
+            (machine, row["number"]): row
+            for machine, answer in enumerate(answers)
+            for row in answer
+        }
         for number, fault in list(self._active.items()):
             reporter = self._reporter(fault.target)
             row = rows.get((reporter, self._numbers[number][reporter]))
@@ -76,8 +100,18 @@ class MachineFaults:
 
     def events(self) -> list[FaultEvent]:
         answers = ask_all(self.channels, "fault_events")
-        rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._reporters]
-        events = [FaultEvent(row["t"], self._reporters[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows]
+        rows = [
+            (machine, row)
+            for machine, answer in enumerate(answers)
+            for row in answer
+            if (machine, row["number"]) in self._reporters
+        ]
+        events = [
+            FaultEvent(
+                row["t"], self._reporters[machine, row["number"]], row["phase"], tuple(row["links"])
+            )
+            for machine, row in rows
+        ]
         return sorted(events, key=lambda event: event.t)
 
     def set_link(self, name: str, up: bool) -> int:
@@ -92,6 +126,10 @@ class MachineFaults:
         self._active.clear()
 
     def link_states(self) -> dict[str, bool]:
-        states = {name: up for answer in ask_all(self.channels, "link_states") for name, up in answer.items()}
+        states = {
+            name: up
+            for answer in ask_all(self.channels, "link_states")
+            for name, up in answer.items()
+        }
         with whole(self.channels):
             return {link.name: states[link.name] for link in self.fabric.links}

@@ -1,5 +1,5 @@
-"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach`` give them. The command's standard streams
-lead to ``mrcbed tools machine`` on the other side."""
+"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach``
+give them. The command's standard streams lead to ``mrcbed tools machine`` on the other side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from testbed.errors import UserError
 
-REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {host} sudo -n mrcbed tools machine"
+REACH = (
+    "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o "
+    "ServerAliveCountMax=3 {host} sudo -n mrcbed tools machine"
+)
 """No password, no terminal, and a connection that is lost is noticed."""
 REACH_ENV = "MRCBED_REACH"
 MOST_MACHINES = 16
@@ -25,13 +28,20 @@ class Place:
 
 
 def places(on: str, reach: str = REACH) -> tuple[Place, ...]:
-    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}``. Raises :class:`UserError`."""
+    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}``. Raises
+    :class:`UserError`."""
     names = [word.strip() for word in on.split(",")]
     hosts = [name.partition("=")[0] for name in names]
     if len(names) < 2 or not all(hosts):
-        raise UserError(f"--on {on}: name two machines or more, like --on host1,host2 or host1=10.0.0.1,host2=10.0.0.2")
+        raise UserError(
+            f"--on {on}: name two machines or more, like --on host1,host2 or "
+            "host1=10.0.0.1,host2=10.0.0.2"
+        )
     if len(names) > MOST_MACHINES:
-        raise UserError(f"--on {on}: {len(names)} machines, and a fabric takes {MOST_MACHINES} at most: name fewer")
+        raise UserError(
+            f"--on {on}: {len(names)} machines, and a fabric takes {MOST_MACHINES} at most: name "
+            "fewer"
+        )
     if any(host.startswith("-") for host in hosts):  # ssh would take it for an option
         raise UserError(f"--on {on}: a host's name does not begin with '-'")
     if len(set(hosts)) < len(hosts):
@@ -64,6 +74,12 @@ def _check_distinct(found: Sequence[Place]) -> None:
     addresses = [place.address for place in found]
     for place in found:
         if addresses.count(place.address) > 1:
-            raise UserError(f"--on: {place.name} and another machine have the address {place.address}: each needs its own")
+            raise UserError(
+                f"--on: {place.name} and another machine have the address {place.address}: each "
+                "needs its own"
+            )
         if place.address.startswith("127."):
-            raise UserError(f"--on {place.name}: {place.address} is no address for others: give one, --on {place.name}=ADDRESS")
+            raise UserError(
+                f"--on {place.name}: {place.address} is no address for others: give one, --on "
+                f"{place.name}=ADDRESS"
+            )

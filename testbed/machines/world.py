@@ -1,5 +1,6 @@
-"""One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here,
-without root. When a machine is gone, :meth:`Machines.check` raises and names it."""
+"""One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a
+part, and all are steered from here, without root. When a machine is gone, :meth:`Machines.check`
+raises and names it."""
 
 from __future__ import annotations
 
@@ -40,14 +41,16 @@ from topologies.parts import divide
 
 START_S = 60.0
 STILL_S = 0.02
-"""The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
+"""The trunk is empty if its counters do not change for so long: a frame crosses within a
+millisecond [ours]."""
 PING_S = 2.0
 LOADS_S = 0.004
 """An answer about queues is good for further ports for so long [ours]."""
 
 
 class Machines(Started, TakesFaults):
-    """The far ends must have mrcbed ``version``. ``results`` is where a run that measures writes to, or "". ``dilation`` is that of
+    """The far ends must have mrcbed ``version``. ``results`` is where a run that measures writes
+    to, or "". ``dilation`` is that of
     :class:`agents.clock.WallClock`."""
 
     name = EMULATED
@@ -61,7 +64,8 @@ class Machines(Started, TakesFaults):
         self.parts = divide(fabric, len(places))
         if fabric.pfc:
             raise UserError(
-                f"fabric {fabric.name!r}: pfc = true holds packets in switches, which no machine has as a whole: leave it or --on out"
+                f"fabric {fabric.name!r}: pfc = true holds packets in switches, which no machine "
+                "has as a whole: leave it or --on out"
             )
         self.clock = WallClock(dilation)
         self.channels: list[Channel] = []
@@ -82,10 +86,11 @@ class Machines(Started, TakesFaults):
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self._lock = threading.Lock()
 
-    # --- life --------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring all up: machines get one clock, and frames must cross. After an error nothing stays anywhere."""
+        """Bring all up: machines get one clock, and frames must cross. After an error nothing stays
+        anywhere."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -97,7 +102,12 @@ class Machines(Started, TakesFaults):
             self._progress("setting clocks", 0.1)
             shifts = [channel.offset().wall_ns for channel in self.channels]
             addresses = [place.address for place in self.places]
-            common = {"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "addresses": addresses, "results": self._results}
+            common = {
+                "fabric": self.fabric.to_dict(),
+                "clock": self.clock.to_dict(),
+                "addresses": addresses,
+                "results": self._results,
+            }
             asked = [
                 (channel, channel.begin("begin", wall_offset_ns=shift, machine=number, **common))
                 for number, (channel, shift) in enumerate(zip(self.channels, shifts, strict=True))
@@ -116,17 +126,28 @@ class Machines(Started, TakesFaults):
     def _check_trunk(self) -> None:
         first = [part.hosts[0] for part in self.parts]
         asked = [
-            (c, c.begin("ping", src=first[n], dsts=[h for h in first if h != first[n]], seconds=PING_S, again=True))
+            (
+                c,
+                c.begin(
+                    "ping",
+                    src=first[n],
+                    dsts=[h for h in first if h != first[n]],
+                    seconds=PING_S,
+                    again=True,
+                ),
+            )
             for n, c in enumerate(self.channels)
         ]
         for number, arrived in enumerate(answers_of(asked)):
             others = [channel.name for n, channel in enumerate(self.channels) if n != number]
-            for other, well in itertools.zip_longest(others, arrived[: len(others)]):  # one that was not told of did not come
+            # one that was not told of did not come
+            for other, well in itertools.zip_longest(others, arrived[: len(others)]):
                 if not well:
                     from testbed.emulated.trunk import UDP_PORT
 
                     raise UserError(
-                        f"no frame came from {self.channels[number].name} to {other} and back: let UDP port {UDP_PORT} pass between them"
+                        f"no frame came from {self.channels[number].name} to {other} and back: "
+                        f"let UDP port {UDP_PORT} pass between them"
                     )
 
     def stop(self) -> None:
@@ -164,33 +185,55 @@ class Machines(Started, TakesFaults):
                 case "progress":
                     self._progress(f"{channel.name}: {event.stage}", 0.1 + 0.8 * event.share)
 
-    # --- agents --------------------------------------------------------------------------------------------------
+    # --- agents -----------------------------------------------------------------------------------
 
     @property
     def agents(self) -> Sequence[RemoteAgent]:
         return self._agents
 
     def start_agents(
-        self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
-    ) -> None:  # fmt: skip
+        self,
+        transport: str,
+        options: Mapping[str, object],
+        log_dir: Path,
+        seed: int,
+        policy: str = "none",
+        alone: bool = True,
+    ) -> None:
         if transport in KERNEL_KINDS:
             raise UserError(
-                f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or drop --on"
+                f"transport {transport} is the kernel's, whose delay and routes one machine "
+                "keeps: use mrc or roce, or drop --on"
             )
         if policy != "none":
-            raise UserError(f"controller = {policy!r}: no controller sees the links of several machines: use none, or drop --on")
+            raise UserError(
+                f"controller = {policy!r}: no controller sees the links of several machines: use "
+                "none, or drop --on"
+            )
         log_dir.mkdir(parents=True, exist_ok=True)
         with self._lock:
             self._logs = log_dir
-            owners = [self.channels[self._machine_of_host[host]] for host in range(self.fabric.host_count)]
+            owners = [
+                self.channels[self._machine_of_host[host]] for host in range(self.fabric.host_count)
+            ]
             self._agents = [RemoteAgent(channel, host) for host, channel in enumerate(owners)]
-        ask_all(self.channels, "start_agents", START_S, transport=transport, options=options, seed=seed, alone=alone)
+        ask_all(
+            self.channels,
+            "start_agents",
+            START_S,
+            transport=transport,
+            options=options,
+            seed=seed,
+            alone=alone,
+        )
         self.control.begin(self._agents, {}, policy)
 
     def stop_agents(self) -> None:
         self.control.end()
         try:
-            ask_all([channel for channel in self.channels if not channel.ended], "stop_agents", LOGS_S)
+            ask_all(
+                [channel for channel in self.channels if not channel.ended], "stop_agents", LOGS_S
+            )
         except ClusterDied:
             pass  # check() says so
         self._close_agents()
@@ -216,7 +259,7 @@ class Machines(Started, TakesFaults):
     def denied(self) -> list[dict[str, Any]]:
         return self.control.denied()
 
-    # --- faults ------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     @property
     def injections(self) -> MachineFaults:
@@ -224,30 +267,44 @@ class Machines(Started, TakesFaults):
             raise RuntimeError("the machines are not up: start() comes first")
         return self._faults
 
-    # --- counters ----------------------------------------------------------------------------------------------
+    # --- counters ---------------------------------------------------------------------------------
 
     def lost_on_trunk(self) -> dict[int, int]:
-        """Return lost packets by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
+        """Return lost packets by egress port. Receivers' counters are read first, so what is on its
+        way counts as lost, never as found."""
         received = self._carried()
         sent = self._carried()
         with whole(self.channels):
-            return lost([{port: [0, 0, *words[2:]] for port, words in one.items()} for one in received] + [
-                {port: [*words[:2], *[0] * len(words[2:])] for port, words in one.items()} for one in sent
-            ])  # fmt: skip
+            return lost(
+                [{port: [0, 0, *words[2:]] for port, words in one.items()} for one in received]
+                + [
+                    {port: [*words[:2], *[0] * len(words[2:])] for port, words in one.items()}
+                    for one in sent
+                ]
+            )
 
     def _carried(self) -> list[dict[int, list[int]]]:
         answers = ask_all(self.channels, "trunk")
-        return [{int(port): words for port, words in answer["carried"].items()} for answer in answers]
+        return [
+            {int(port): words for port, words in answer["carried"].items()} for answer in answers
+        ]
 
     def counters(self) -> list[dict[str, Any]]:
         """One row per port, with what the trunk lost on the way to it (``drop_trunk``)."""
         rows = {row["port"]: row for answer in ask_all(self.channels, "counters") for row in answer}
         missing = self.lost_on_trunk()
         with whole(self.channels):
-            return [{**rows[port.name], "drop_trunk": missing.get(port.number, 0)} for port in self.fabric.ports]
+            return [
+                {**rows[port.name], "drop_trunk": missing.get(port.number, 0)}
+                for port in self.fabric.ports
+            ]
 
     def loads(self) -> Loads:
-        rows = {int(port): row for answer in ask_all(self.channels, "loads") for port, row in answer.items()}
+        rows = {
+            int(port): row
+            for answer in ask_all(self.channels, "loads")
+            for port, row in answer.items()
+        }
         with whole(self.channels):
             loads = np.array([rows[port.number] for port in self.fabric.ports], dtype=np.int64)
         self._loads = (self.clock.now(), loads)
@@ -265,14 +322,16 @@ class Machines(Started, TakesFaults):
         while True:
             before = self._carried()
             left = max(0, until - self.clock.now())
-            quiet = all(ask_all(self.channels, "quiesce", self.clock.wall_s(left) + START_S, most_ps=left))
+            quiet = all(
+                ask_all(self.channels, "quiesce", self.clock.wall_s(left) + START_S, most_ps=left)
+            )
             time.sleep(STILL_S)
             if quiet and self._carried() == before:
                 return True
             if self.clock.now() > until:
                 return False
 
-    # --- watching ------------------------------------------------------------------------------------------------
+    # --- watching ---------------------------------------------------------------------------------
 
     def processes(self) -> dict[str, int]:
         return {}
@@ -287,25 +346,30 @@ class Machines(Started, TakesFaults):
         answers = ask_all(self.channels, "trunk")
         with whole(self.channels):
             sums = {
-                word: sum(words[n] for one in answers for words in one["carried"].values()) for n, word in enumerate(layout.TRUNK_WORDS)
+                word: sum(words[n] for one in answers for words in one["carried"].values())
+                for n, word in enumerate(layout.TRUNK_WORDS)
             }
         return {**sums, "strays": sum(one["strays"] for one in answers)}
 
-    # --- what one machine alone can do ---------------------------------------------------------------------------
+    # --- what one machine alone can do ------------------------------------------------------------
 
     def programs(self, program: Program, hosts: Sequence[int]) -> Programs:
         raise UserError("programs and jobs run on one machine's hosts: drop --on")
 
     def background(self, stream: Stream, stem: Path) -> Background:
-        raise UserError("background traffic runs on one machine's hosts: leave [[background]] or --on out")
+        raise UserError(
+            "background traffic runs on one machine's hosts: leave [[background]] or --on out"
+        )
 
-    # --- the prompt ----------------------------------------------------------------------------------------------
+    # --- the prompt -------------------------------------------------------------------------------
 
     def channel_of(self, host: int) -> Channel:
         return self.channels[self._machine_of_host[host]]
 
     def ping(self, src: int, dsts: Sequence[int], seconds: float) -> list[bool]:
-        answer: list[bool] = self.channel_of(src).ask("ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds)
+        answer: list[bool] = self.channel_of(src).ask(
+            "ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds
+        )
         return answer
 
     def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
@@ -316,8 +380,16 @@ class Machines(Started, TakesFaults):
         try:
             hops = [first_hop(self.fabric, src, dst, ev)]
             at, taken = begin.ask("trace_send", host=src, port=hops[0].port, frame=frame.hex())
-            for channel, seconds in ((begin, 0.0), (end, wait)) if begin is not end else ((end, wait),):
-                seen = channel.ask("trace_follow", mark=mark.hex(), wall_started_ns=at, seconds=seconds) if taken else []
+            for channel, seconds in (
+                ((begin, 0.0), (end, wait)) if begin is not end else ((end, wait),)
+            ):
+                seen = (
+                    channel.ask(
+                        "trace_follow", mark=mark.hex(), wall_started_ns=at, seconds=seconds
+                    )
+                    if taken
+                    else []
+                )
                 hops += [Hop(**hop) for hop in seen]
             return hops
         finally:

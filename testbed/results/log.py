@@ -1,7 +1,9 @@
-"""The lines of a run's logs: ``h<i>.jsonl`` of the agents, ``runner.jsonl``, ``ports.jsonl``, ``queues.jsonl``.
+"""The lines of a run's logs: ``h<i>.jsonl`` of the agents, ``runner.jsonl``, ``ports.jsonl``,
+``queues.jsonl``.
 
-A line is a JSON object with its time ``t`` and its ``kind``. Times are whole ps of the network; a property that ends in ``_ns`` gives one
-in ns. Kinds and keys that are not declared here are left out when a line is read. Within a format both are added, never renamed.
+A line is a JSON object with its time ``t`` and its ``kind``. Times are whole ps of the network; a
+property that ends in ``_ns`` gives one in ns. Kinds and keys that are not declared here are left
+out when a line is read. Within a format both are added, never renamed.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ Psn = Annotated[Count | None, Doc("sequence number of the packet, 24 bits")]
 Ev = Annotated[Annotated[int, Meta(ge=-1, le=FAR)], Doc("EV of the path")]
 Reason = Annotated[str | None, Doc("why")]
 Phase = Annotated[str, Doc("begin, down, up, heal, or end: with the run")]
-Bin = Annotated[Annotated[int, Meta(ge=1, le=FAR)], Doc("length of the bin, which begins at `t`", unit="ps")]
+Bin = Annotated[
+    Annotated[int, Meta(ge=1, le=FAR)], Doc("length of the bin, which begins at `t`", unit="ps")
+]
 
 
 class Line(Row, kw_only=True, gc=False):
     """What every line has."""
 
     t: Annotated[Whole, Doc("when, ps of the network")]
-    host: Annotated[Annotated[int, Meta(ge=NO_HOST, le=1 << 20)], Doc("the agent's host; none: the runner")] = NO_HOST
+    host: Annotated[
+        Annotated[int, Meta(ge=NO_HOST, le=1 << 20)], Doc("the agent's host; none: the runner")
+    ] = NO_HOST
 
     @property
     def kind(self) -> str:
@@ -88,7 +94,7 @@ class _OfBin(_Event, kw_only=True):
         return self.bin_ps / NS
 
 
-# --- of the runner -------------------------------------------------------------------------------------------------
+# --- of the runner --------------------------------------------------------------------------------
 
 
 class Start(_Event, kw_only=True):
@@ -183,7 +189,8 @@ class Uncounted(_Event, kw_only=True):
 
 
 class Mapper(_Event, kw_only=True):
-    """A verdict of Clustermapper's: the runner's on a link or switch, or an agent's on a link; or its start."""
+    """A verdict of Clustermapper's: the runner's on a link or switch, or an agent's on a link; or
+    its start."""
 
     on: Annotated[str | None, Doc("the link or switch")] = None
     phase: Annotated[str | None, Doc("start")] = None
@@ -219,7 +226,7 @@ class Deny(_Entry, kw_only=True):
     entries: Annotated[list[str] | None, Doc("the agent's denylist")] = None
 
 
-# --- of agents: what queue pairs and paths did ---------------------------------------------------------------------
+# --- of agents: what queue pairs and paths did ----------------------------------------------------
 
 
 class PathChange(_OfPeer, kw_only=True, tag="ev", rename={"from_": "from"}):
@@ -230,7 +237,9 @@ class PathChange(_OfPeer, kw_only=True, tag="ev", rename={"from_": "from"}):
     from_: Annotated[str | None, Doc("its state before")] = None
     to: Annotated[str, Doc("its state now: GOOD, SKIP, ASSUMED_BAD, DENIED")]
     cause: Reason = None
-    last_data_ps: Annotated[Perhaps[Whole], Doc("when data was sent on it last; null: never", unit="ps")] = UNSET
+    last_data_ps: Annotated[
+        Perhaps[Whole], Doc("when data was sent on it last; null: never", unit="ps")
+    ] = UNSET
     srtt_ps: Annotated[Count | None, Doc("smoothed RTT", unit="ps")] = None
     evs: Annotated[Count | None, Doc("EVs in use")] = None
     window: Annotated[Count | None, Doc("congestion window, bytes")] = None
@@ -305,7 +314,9 @@ class Reroute(_Event, kw_only=True):
     peer: Annotated[Index | None, Doc("the other host")] = None
     ev: Annotated[Ev | None, Doc("EV of the path now")] = None
     old: Annotated[Whole | None, Doc("EV of the path before")] = None
-    last_data_ps: Annotated[Perhaps[Whole], Doc("when data was sent there last; null: never", unit="ps")] = UNSET
+    last_data_ps: Annotated[
+        Perhaps[Whole], Doc("when data was sent there last; null: never", unit="ps")
+    ] = UNSET
     dead_links: Annotated[list[str] | None, Doc("the cables that routes avoid")] = None
 
     @property
@@ -366,7 +377,7 @@ class Hint(_Event, kw_only=True):
     links: Annotated[list[str], Doc("all links that are down")]
 
 
-# --- of agents: what a workload did --------------------------------------------------------------------------------
+# --- of agents: what a workload did ---------------------------------------------------------------
 
 
 class Step(_OfTime, kw_only=True):
@@ -378,7 +389,8 @@ class Step(_OfTime, kw_only=True):
 
 
 class Transfers(_Event, kw_only=True):
-    """The slices that a rank sent and got in a step, as a list of four numbers each: peer, stage, slice, time after `start_ps`."""
+    """The slices that a rank sent and got in a step, as a list of four numbers each: peer, stage,
+    slice, time after `start_ps`."""
 
     rank: Annotated[Index, Doc("the rank")]
     step: Annotated[Index, Doc("number of the step, those to warm up included")]
@@ -400,10 +412,15 @@ class Note(Row, kw_only=True, gc=False):
 
     step: Annotated[
         tuple[Whole, Whole, Number, Number, Number, Whole] | None,
-        Doc("of a step: phase, number, begin and end and how late the rank was in seconds, wrong results so far"),
+        Doc(
+            "of a step: phase, number, begin and end and how late the rank was in seconds, wrong "
+            "results so far"
+        ),
     ] = None
     loss: Annotated[Number | None, Doc("of a job that trains: the loss")] = None
-    digest: Annotated[str | None, Doc("of a job that trains: SHA-256 of its parameters at the end")] = None
+    digest: Annotated[
+        str | None, Doc("of a job that trains: SHA-256 of its parameters at the end")
+    ] = None
 
 
 class Told(_Event, kw_only=True):
@@ -412,7 +429,7 @@ class Told(_Event, kw_only=True):
     note: Annotated[Note, Doc("the report")] = msgspec.field(default_factory=Note)
 
 
-# --- of agents: bins, and the end ----------------------------------------------------------------------------------
+# --- of agents: bins, and the end -----------------------------------------------------------------
 
 
 class Goodput(_OfBin, kw_only=True):
@@ -464,13 +481,17 @@ class VerbsFault(_Event, kw_only=True, tag="verbs-fault"):
 class Cwnd(_OfPeer, kw_only=True):
     """The window of a sending queue pair at the end of a bin."""
 
-    bin_ps: Annotated[Bin | None, Doc("length of the bin, where a collective runs", unit="ps")] = None
+    bin_ps: Annotated[Bin | None, Doc("length of the bin, where a collective runs", unit="ps")] = (
+        None
+    )
     flow: Annotated[Index | None, Doc("number of the flow")] = None
     qpn: Annotated[Count, Doc("its queue pair")]
     cwnd: Annotated[Count, Doc("window, bytes")]
     in_flight: Annotated[Count, Doc("bytes in flight")]
     srtt_ps: Annotated[Count, Doc("smoothed RTT; 0: not known", unit="ps")]
-    rate_bps: Annotated[Amount | None, Doc("rate, of queue pairs with one; 0: only the port limits it")] = None
+    rate_bps: Annotated[
+        Amount | None, Doc("rate, of queue pairs with one; 0: only the port limits it")
+    ] = None
 
     @property
     def srtt_ns(self) -> float:
@@ -504,7 +525,9 @@ class Rotation(_Event, kw_only=True):
     due: Annotated[list[Count], Doc("how many strict turns put there")]
     first: Annotated[list[Count], Doc("queue pairs that began there")]
     passed: Annotated[Count, Doc("turns of planes that could not take a packet")]
-    unsure: Annotated[Count, Doc("queue pairs whose first packet met such a plane, or that sent nothing")]
+    unsure: Annotated[
+        Count, Doc("queue pairs whose first packet met such a plane, or that sent nothing")
+    ]
     repeats: Annotated[Count, Doc("packets that left by the plane of the one before")]
 
 
@@ -546,7 +569,10 @@ class Ports(_Event, kw_only=True):
     span_ps: Annotated[Count, Doc("how long that is", unit="ps")]
     rows: Annotated[
         list[Annotated[list[Whole], Meta(min_length=1)]],
-        Doc("number of a port, bytes it sent, backlog now, packets marked, trimmed, dropped; ports without change are left out"),
+        Doc(
+            "number of a port, bytes it sent, backlog now, packets marked, trimmed, dropped; "
+            "ports without change are left out"
+        ),
     ]
 
 
@@ -575,27 +601,40 @@ class Lines:
     """Reads lines, and checks that the run has the hosts, ranks and flows that they name."""
 
     def __init__(self, fabric: Fabric, ranks: int, flows: int | None = None) -> None:
-        most = {"host": fabric.host_count, "peer": fabric.host_count, "rank": ranks, "plane": fabric.planes}
+        most = {
+            "host": fabric.host_count,
+            "peer": fabric.host_count,
+            "rank": ranks,
+            "plane": fabric.planes,
+        }
         most |= {} if flows is None else {"flow": flows}
         kinds: list[type[Line]] = [*KINDS.values(), Queue, Unknown]
-        self._most = {kind: [(name, most[name]) for name in kind.__struct_fields__ if name in most] for kind in kinds}
+        self._most = {
+            kind: [(name, most[name]) for name in kind.__struct_fields__ if name in most]
+            for kind in kinds
+        }
         self._planes = fabric.planes
 
     def read(self, data: bytes, path: Path, number: int = 0, queues: bool = False) -> Line:
-        """Read line ``number`` of a log; of ``queues.jsonl`` if ``queues``. Raises :class:`FileError`."""
+        """Read line ``number`` of a log; of ``queues.jsonl`` if ``queues``. Raises
+        :class:`FileError`."""
         try:
             line = self._typed(data, _queue_decoder if queues else _decoder)
         except msgspec.ValidationError as error:
             raise damaged(error, _where(path, number)) from None
         except (ValueError, RecursionError) as error:
-            raise FileError(f"damaged: {_where(path, number)} ({error}): take it from a copy, or run the scenario again") from None
+            raise FileError(
+                f"damaged: {_where(path, number)} ({error}): take it from a copy, or run the "
+                "scenario again"
+            ) from None
         if problem := self._problem(line):
             key, words = problem
             raise FileError(f"damaged: {key} in {_where(path, number)}: {words}")
         return line
 
     def read_all(self, lines: Sequence[bytes], queues: bool = False) -> list[Line] | None:
-        """Read lines at once; None if something may be wrong with one, of which :meth:`read` says what."""
+        """Read lines at once; None if something may be wrong with one, of which :meth:`read` says
+        what."""
         found: list[Line] = []
         try:
             found += (_queue_decoder if queues else _decoder).decode_lines(b"\n".join(lines))
@@ -606,13 +645,21 @@ class Lines:
             by_kind.setdefault(type(line), []).append(line)
         for kind, alike in by_kind.items():
             for key, most in self._most[kind]:
-                if max({value for value in map(attrgetter(key), alike) if value is not None}, default=-1) >= most:
+                if (
+                    max(
+                        {value for value in map(attrgetter(key), alike) if value is not None},
+                        default=-1,
+                    )
+                    >= most
+                ):
                     return None
             if kind in _OWN_RULES and any(map(self._problem, alike)):
                 return None
         return found if len(found) == len(lines) else None
 
-    def _typed(self, data: bytes, decoder: msgspec.json.Decoder[Line] | msgspec.json.Decoder[Queue]) -> Line:
+    def _typed(
+        self, data: bytes, decoder: msgspec.json.Decoder[Line] | msgspec.json.Decoder[Queue]
+    ) -> Line:
         try:
             return decoder.decode(data)
         except msgspec.ValidationError:

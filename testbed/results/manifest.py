@@ -1,6 +1,8 @@
-"""``manifest.json``: how the runs of a directory were made, so that it can be understood alone. scenarios/run/manifest.py makes it.
+"""``manifest.json``: how the runs of a directory were made, so that it can be understood alone.
+scenarios/run/manifest.py makes it.
 
-Readers get the keys that stand here. The scenario as resolved has more, and the fabrics have every key of a fabric file.
+Readers get the keys that stand here. The scenario as resolved has more, and the fabrics have every
+key of a fabric file.
 """
 
 from __future__ import annotations
@@ -27,8 +29,13 @@ class Transport(Row, kw_only=True):
     kind: Annotated[str, Doc("its kind")]
     fabric: Annotated[FabricName | None, Doc("the fabric that it runs on")] = None
     options: Annotated[dict[str, Any], Doc("options that were given")] = {}
-    reconvergence_ps: Annotated[Whole | None, Doc("time after which the network re-routes", unit="ps")] = None
-    repair_ps: Annotated[Whole | None, Doc("time after which the T0 at a dead cable re-routes; null: with all others", unit="ps")] = None
+    reconvergence_ps: Annotated[
+        Whole | None, Doc("time after which the network re-routes", unit="ps")
+    ] = None
+    repair_ps: Annotated[
+        Whole | None,
+        Doc("time after which the T0 at a dead cable re-routes; null: with all others", unit="ps"),
+    ] = None
     qps: Annotated[Count | None, Doc("queue pairs to a peer")] = None
     controller: Annotated[str | None, Doc("what the controller does at failures")] = None
     clustermapper: Annotated[Any, Doc("options of Clustermapper")] = None
@@ -98,7 +105,9 @@ class Trust(Row, kw_only=True):
     """What a run is worth."""
 
     verdict: Annotated[Verdict, Doc("verdict of the run")]
-    fidelity: Annotated[Literal["trustworthy", "doubtful", "invalid"] | None, Doc("verdict of its fidelity")] = None
+    fidelity: Annotated[
+        Literal["trustworthy", "doubtful", "invalid"] | None, Doc("verdict of its fidelity")
+    ] = None
     reasons: Annotated[list[str], Doc("why it is not trustworthy")] = []
     cpu_percent: Annotated[Number | None, Doc("load of the cores that the run may use")] = None
 
@@ -112,7 +121,12 @@ class Session(Row, kw_only=True):
     ended: Annotated[str | None, Doc("when it ended, UTC")] = None
     verdict: Annotated[str | None, Doc("its verdict")] = None
     simulation_cpu_s: Annotated[
-        Number | None, Doc("CPU time in which its runs were simulated; none: emulated, or in processes of their own", unit="s")
+        Number | None,
+        Doc(
+            "CPU time in which its runs were simulated; none: emulated, or in processes of their "
+            "own",
+            unit="s",
+        ),
     ] = None
 
 
@@ -175,6 +189,8 @@ class Manifest(Stretched, kw_only=True):
     captures: Annotated[list[Capture], Doc("captures, with `--pcap`")] = []
     verdict: Annotated[str | None, Doc("verdict of the whole")] = None
     stopped_by: Annotated[str | None, Doc("what stopped the set of runs before its end")] = None
-    fidelity: Annotated[dict[str, Trust] | None, Doc("run -> what it is worth; none: the runs did not end")] = None
+    fidelity: Annotated[
+        dict[str, Trust] | None, Doc("run -> what it is worth; none: the runs did not end")
+    ] = None
     sessions: Annotated[list[Session], Doc("commands that made runs of the directory")] = []
     compared: Annotated[list[Session], Doc("of a comparison: where its runs come from")] = []

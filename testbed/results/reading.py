@@ -1,4 +1,5 @@
-"""Reads a file of results as a Struct, or raises :class:`ResultsError`, one line: *damaged: KEY in FILE*."""
+"""Reads a file of results as a Struct, or raises :class:`ResultsError`, one line: *damaged: KEY in
+FILE*."""
 
 from __future__ import annotations
 
@@ -22,15 +23,29 @@ class ResultsError(UserError):
 
 @contextmanager
 def believing(directory: Path) -> Iterator[None]:
-    """Guards code that uses results. Each value was checked by itself: where they do not fit together, it raises :class:`ResultsError`."""
+    """Guards code that uses results. Each value was checked by itself: where they do not fit
+    together, it raises :class:`ResultsError`."""
     try:
         yield
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         if hasattr(error, "exit_status") or os.environ.get("MRCBED_DEBUG"):
             raise
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {first_line(error)[:200]}, {Path(frame.filename).name}:{frame.lineno}"
-        raise ResultsError(f"damaged: files in {directory} do not fit together, or mrcbed has a fault ({what}): {AGAIN}") from error
+        what = (
+            f"{type(error).__name__}: {first_line(error)[:200]}, "
+            f"{Path(frame.filename).name}:{frame.lineno}"
+        )
+        raise ResultsError(
+            f"damaged: files in {directory} do not fit together, or mrcbed has a fault ({what}): "
+            f"{AGAIN}"
+        ) from error
 
 
 def read_plain(path: Path, kind: type[T], fix: str = AGAIN) -> dict[str, Any]:
@@ -47,7 +62,10 @@ def _checked(path: Path, kind: type[T], fix: str) -> tuple[T, Any]:
         data = parse_json(content(path, MOST_JSON), path)
         return typed(data, kind, path), data
     except FileNotFoundError:
-        raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
+        raise ResultsError(
+            f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run "
+            "wrote"
+        ) from None
     except FileError as error:
         raise ResultsError(f"{error}: {fix}") from None
     except OSError as error:

@@ -1,4 +1,5 @@
-"""``run.json``: what a run was, and what was counted. ``begun.json`` is the same while the run goes on, without what comes at the end.
+"""``run.json``: what a run was, and what was counted. ``begun.json`` is the same while the run goes
+on, without what comes at the end.
 
 Times are whole ps of the network; a property that ends in ``_ns`` gives one in ns.
 """
@@ -14,7 +15,19 @@ from msgspec import Meta
 
 from testbed.results.log import Value
 from testbed.results.reading import AGAIN, ResultsError, read
-from testbed.results.values import FAR, Amount, Count, Digits, Index, Name, Number, Row, Setting, Whole, ns
+from testbed.results.values import (
+    FAR,
+    Amount,
+    Count,
+    Digits,
+    Index,
+    Name,
+    Number,
+    Row,
+    Setting,
+    Whole,
+    ns,
+)
 from topologies.clos import Fabric, FabricError
 from topologies.files import FileError
 from topologies.structs import Doc
@@ -32,8 +45,12 @@ class Counted(Row, kw_only=True):
     kind: Annotated[str, Doc("kind of the transport")] = ""
     outcome: Annotated[str, Doc("done, or how the run ended")] = ""
     counters_before: Annotated[list[PortCounters], Doc("the ports' counters before the run")] = []
-    counters_after: Annotated[list[PortCounters], Doc("the ports' counters when all packets had arrived")] = []
-    agent_counters: Annotated[dict[Digits, dict[str, Count]] | None, Doc("the engines' counters then, by host")] = None
+    counters_after: Annotated[
+        list[PortCounters], Doc("the ports' counters when all packets had arrived")
+    ] = []
+    agent_counters: Annotated[
+        dict[Digits, dict[str, Count]] | None, Doc("the engines' counters then, by host")
+    ] = None
 
 
 class Flow(Row, kw_only=True):
@@ -44,7 +61,9 @@ class Flow(Row, kw_only=True):
     src: Annotated[Index, Doc("rank that sends")]
     dst: Annotated[Index, Doc("rank that receives")]
     start_ps: Annotated[Count, Doc("its begin after `t0`", unit="ps")]
-    for_ps: Annotated[Count | None, Doc("how long it sends; null: it sends a number of messages", unit="ps")] = None
+    for_ps: Annotated[
+        Count | None, Doc("how long it sends; null: it sends a number of messages", unit="ps")
+    ] = None
     messages: Annotated[Count | None, Doc("how many messages it sends")] = None
     evs: Annotated[Count | None, Doc("EVs per plane that it may use; 0: all")] = 0
 
@@ -96,7 +115,9 @@ class PathRow(Row, kw_only=True, gc=False):
     qp_state: Annotated[str | None, Doc("its state")] = None
     plane: Annotated[Whole | None, Doc("plane of the path")] = None
     uplink: Annotated[Whole | None, Doc("uplink of the path")] = None
-    ev: Annotated[Annotated[int, Meta(ge=-1, le=FAR)] | None, Doc("EV of the path; -1: not known")] = None
+    ev: Annotated[
+        Annotated[int, Meta(ge=-1, le=FAR)] | None, Doc("EV of the path; -1: not known")
+    ] = None
     state: Annotated[str | None, Doc("state of the EV")] = None
     active: Annotated[bool, Doc("whether data may take it; else it is a backup")] = True
     dead: Annotated[bool | None, Doc("whether it is known to be dead")] = None
@@ -109,7 +130,9 @@ class PathRow(Row, kw_only=True, gc=False):
     rx_packets: Annotated[Count | None, Doc("frames that it got")] = None
     retransmitted: Annotated[Count | None, Doc("packets that it sent again")] = None
     outstanding: Annotated[Count | None, Doc("its requests that are not complete")] = None
-    rto_firing: Annotated[Count | None, Doc("how often in a row its retransmission timer fired")] = None
+    rto_firing: Annotated[
+        Count | None, Doc("how often in a row its retransmission timer fired")
+    ] = None
     last_data_ps: Annotated[Whole | None, Doc("when it sent data last", unit="ps")] = None
 
 
@@ -143,7 +166,9 @@ class WatchedPort(Row, kw_only=True):
     allowed_bytes: Annotated[Whole, Doc("what is allowed of that")]
     busy_ps: Annotated[Count, Doc("time in which it always had something to send", unit="ps")] = 0
     busy_bytes: Annotated[Count, Doc("bytes carried in that time")] = 0
-    busy_share: Annotated[Number | None, Doc("least share of its rate that it carried in such a stretch")]
+    busy_share: Annotated[
+        Number | None, Doc("least share of its rate that it carried in such a stretch")
+    ]
     compared: Annotated[Count, Doc("samples of its queue compared with the kernel's")]
     equal: Annotated[Count, Doc("samples that agree to the byte")]
     off_bytes: Annotated[Whole, Doc("largest difference beyond the bytes that may be on the cable")]
@@ -196,9 +221,15 @@ class Shares(Row, kw_only=True):
 class Clocks(Row, kw_only=True):
     """Clocks of several machines."""
 
-    unsure_ps: Annotated[Number, Doc("how sure the machines are of each other's clocks", unit="ps")] = 0
-    wall_by_machine_ns: Annotated[dict[str, Number], Doc("the same by machine, wall time", unit="ns")] = {}
-    wall_moved_ns: Annotated[list[Number], Doc("offsets of their clocks at the end, wall time", unit="ns")] = []
+    unsure_ps: Annotated[
+        Number, Doc("how sure the machines are of each other's clocks", unit="ps")
+    ] = 0
+    wall_by_machine_ns: Annotated[
+        dict[str, Number], Doc("the same by machine, wall time", unit="ns")
+    ] = {}
+    wall_moved_ns: Annotated[
+        list[Number], Doc("offsets of their clocks at the end, wall time", unit="ns")
+    ] = []
 
 
 class Trunk(Row, kw_only=True):
@@ -220,16 +251,29 @@ class Machine(Row, kw_only=True):
 
 
 class Watch(Row, kw_only=True):
-    """The report of the fidelity watch: scenarios/run/watch.py takes it, scenarios/figures/fidelity.py judges it."""
+    """The report of the fidelity watch: scenarios/run/watch.py takes it,
+    scenarios/figures/fidelity.py judges it."""
 
-    clock: Annotated[ClockWatched, Doc("the machine's clock")] = msgspec.field(default_factory=ClockWatched)
-    gaps: Annotated[list[tuple[Whole, Whole, Whole]], Doc("when the runner was stopped: begin and end in ps, and ns of wall time")] = []
+    clock: Annotated[ClockWatched, Doc("the machine's clock")] = msgspec.field(
+        default_factory=ClockWatched
+    )
+    gaps: Annotated[
+        list[tuple[Whole, Whole, Whole]],
+        Doc("when the runner was stopped: begin and end in ps, and ns of wall time"),
+    ] = []
     cores: Annotated[Count, Doc("cores that the run may use")] = 0
     quota: Annotated[Quota | None, Doc("CPU quotas")] = None
     failure: Annotated[str, Doc("why the watch ended early")] = ""
-    shaper_late: Annotated[Count | None, Doc("how often the kernel's log said `htb: too many events!`; null: it cannot be read")] = None
-    ports: Annotated[PortsWatched, Doc("whether ports kept their rate")] = msgspec.field(default_factory=PortsWatched)
-    wall_window_ns: Annotated[Count | None, Doc("length of the measured part, wall time", unit="ns")] = None
+    shaper_late: Annotated[
+        Count | None,
+        Doc("how often the kernel's log said `htb: too many events!`; null: it cannot be read"),
+    ] = None
+    ports: Annotated[PortsWatched, Doc("whether ports kept their rate")] = msgspec.field(
+        default_factory=PortsWatched
+    )
+    wall_window_ns: Annotated[
+        Count | None, Doc("length of the measured part, wall time", unit="ns")
+    ] = None
     pressure: Annotated[Number | None, Doc("the kernel's CPU pressure (PSI) in it")] = None
     processes: Annotated[list[Process], Doc("what processes used in it")] = []
     cpu_shares: Annotated[Shares | None, Doc("what all cores did in it")] = None
@@ -256,22 +300,37 @@ class Record(Counted, kw_only=True, dict=True):
     placement: Annotated[str, Doc("placement of the ranks")]
     ranks: Annotated[list[Index], Doc("the ranks' hosts")]
     seed: Annotated[Whole, Doc("seed")]
-    settings: Annotated[dict[str, Setting], Doc("values that the scenario's sweep or `setting` set")] = {}
+    settings: Annotated[
+        dict[str, Setting], Doc("values that the scenario's sweep or `setting` set")
+    ] = {}
     workload: Annotated[str, Doc("kind of the workload")]
     message_bytes: Annotated[Count, Doc("size of a message, as nccl-tests counts it")] = 0
     dtype: Annotated[str, Doc("type of its elements")] = ""
     steps: Annotated[Index, Doc("steps to measure")] = 0
     warmup_steps: Annotated[Index, Doc("steps before them")]
     window: Annotated[tuple[Whole, Whole], Doc("begin and end of the workload", unit="ps")]
-    t0: Annotated[Whole | None, Doc("of flows: the time from which they are planned", unit="ps")] = None
-    settle_ps: Annotated[Count, Doc("of flows: how long they settle before they are measured", unit="ps")] = 0
-    reconvergence_ps: Annotated[Count | None, Doc("time after which the network re-routes; null: never", unit="ps")] = None
+    t0: Annotated[
+        Whole | None, Doc("of flows: the time from which they are planned", unit="ps")
+    ] = None
+    settle_ps: Annotated[
+        Count, Doc("of flows: how long they settle before they are measured", unit="ps")
+    ] = 0
+    reconvergence_ps: Annotated[
+        Count | None, Doc("time after which the network re-routes; null: never", unit="ps")
+    ] = None
     controller: Annotated[str, Doc("what the controller does at failures")] = "none"
-    clustermapper: Annotated[dict[str, Value] | None, Doc("Clustermapper's options; null: without it")] = None
-    paths: Annotated[dict[Digits, list[PathRow]], Doc("paths of each host's queue pairs before the workload began")] = {}
+    clustermapper: Annotated[
+        dict[str, Value] | None, Doc("Clustermapper's options; null: without it")
+    ] = None
+    paths: Annotated[
+        dict[Digits, list[PathRow]],
+        Doc("paths of each host's queue pairs before the workload began"),
+    ] = {}
     flows: Annotated[list[Flow], Doc("the flows")] = []
     flow_notes: Annotated[list[FlowNote], Doc("what their senders report")] = []
-    queue_ports: Annotated[dict[str, str], Doc("watched ports, and the group of flows of each")] = {}
+    queue_ports: Annotated[
+        dict[str, str], Doc("watched ports, and the group of flows of each")
+    ] = {}
     jobs: Annotated[list[Job], Doc("the jobs")] = []
     background: Annotated[list[Background], Doc("background flows")] = []
     wrong: Annotated[dict[Digits, Count], Doc("sums or bytes that are wrong, by rank")] = {}
@@ -279,12 +338,22 @@ class Record(Counted, kw_only=True, dict=True):
     fault_links: Annotated[list[str], Doc("all cables that faults hit")] = []
     faults_missed: Annotated[list[str], Doc("faults that did not happen, in words")] = []
     dead_at_end: Annotated[list[str], Doc("cables that were down at the end")] = []
-    acts_late_ps: Annotated[Count, Doc("most that a fault, or a network's reaction, was late", unit="ps")] = 0
+    acts_late_ps: Annotated[
+        Count, Doc("most that a fault, or a network's reaction, was late", unit="ps")
+    ] = 0
     notes: Annotated[list[str], Doc("what else a reader should know")] = []
-    cpu: Annotated[list[tuple[Whole, Number]], Doc("time in ps, and the share of the cores that was busy")] = []
-    wall_wake_delay_max_ns: Annotated[Count | None, Doc("latest wake-up of the watch, wall time", unit="ns")] = None
-    watch: Annotated[Watch | None, Doc("report of the fidelity watch; null in the simulated world")] = None
-    machine: Annotated[dict[str, Value] | None, Doc("another machine that carried the run out")] = None
+    cpu: Annotated[
+        list[tuple[Whole, Number]], Doc("time in ps, and the share of the cores that was busy")
+    ] = []
+    wall_wake_delay_max_ns: Annotated[
+        Count | None, Doc("latest wake-up of the watch, wall time", unit="ns")
+    ] = None
+    watch: Annotated[
+        Watch | None, Doc("report of the fidelity watch; null in the simulated world")
+    ] = None
+    machine: Annotated[dict[str, Value] | None, Doc("another machine that carried the run out")] = (
+        None
+    )
 
     @property
     def window_ns(self) -> tuple[float, float]:
@@ -315,7 +384,11 @@ def read_record(path: Path, fix: str = AGAIN) -> Record:
 
 def _check(record: Record, path: Path) -> None:
     ranks = record.ranks
-    hosts = [*ranks, *record.host_paths, *(row.peer for rows in record.paths.values() for row in rows)]
+    hosts = [
+        *ranks,
+        *record.host_paths,
+        *(row.peer for rows in record.paths.values() for row in rows),
+    ]
     for key, numbers, most in (
         ("ranks", hosts, record.fabric.host_count),
         ("flows", [end for flow in record.flows for end in (flow.src, flow.dst)], len(ranks)),
@@ -323,7 +396,10 @@ def _check(record: Record, path: Path) -> None:
     ):
         if max(numbers, default=0) >= most:
             raise FileError(f"damaged: {key} in {path}: there is no {max(numbers)} of {most}")
-    for key, rows in (("counters_before", record.counters_before), ("counters_after", record.counters_after)):
+    for key, rows in (
+        ("counters_before", record.counters_before),
+        ("counters_after", record.counters_after),
+    ):
         for row in rows:
             for name, value in row.items():
                 if isinstance(value, str) is not (name in NAMES):

@@ -1,4 +1,5 @@
-"""The kinds of values in files of results, with their bounds: what lies outside is damage, and no code behind a reader meets it."""
+"""The kinds of values in files of results, with their bounds: what lies outside is damage, and no
+code behind a reader meets it."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def ns(ps: int | UnsetType | None) -> float | None:
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A table in a file of results. A key with its default is not written; one that is written may be null where its type says so."""
+    """A table in a file of results. A key with its default is not written; one that is written may
+    be null where its type says so."""
 
     def __getitem__(self, key: str) -> object:
         """A user's program may say ``run["busbw_bps"]``. Raises KeyError."""
@@ -65,6 +67,23 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 __all__ = [
-    "FAR", "MOST", "UNSET", "Amount", "Count", "Digits", "HostName", "Index", "Name", "Number", "Perhaps", "Positive", "Row", "Setting",
-    "Share", "Whole", "known", "ns", "number_at",
-]  # fmt: skip
+    "FAR",
+    "MOST",
+    "UNSET",
+    "Amount",
+    "Count",
+    "Digits",
+    "HostName",
+    "Index",
+    "Name",
+    "Number",
+    "Perhaps",
+    "Positive",
+    "Row",
+    "Setting",
+    "Share",
+    "Whole",
+    "known",
+    "ns",
+    "number_at",
+]

@@ -1,4 +1,5 @@
-"""Captures of a simulated link, as pcap files. A frame is in the file when all of it has crossed the cable."""
+"""Captures of a simulated link, as pcap files. A frame is in the file when all of it has crossed
+the cable."""
 
 from __future__ import annotations
 

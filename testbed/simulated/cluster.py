@@ -27,8 +27,8 @@ EMULATED = "drop --world simulated to emulate it"
 
 
 class SimulatedCluster(Started, TakesFaults):
-    """``pcap_links`` are captured to files in ``pcap_dir``. ``split`` processes share the simulation; 1 where several cannot
-    (split.why_not)."""
+    """``pcap_links`` are captured to files in ``pcap_dir``. ``split`` processes share the
+    simulation; 1 where several cannot (split.why_not)."""
 
     name = SIMULATED
 
@@ -43,12 +43,18 @@ class SimulatedCluster(Started, TakesFaults):
         self.clock = VirtualClock(self.network)
         self.control = SimulatedController(fabric, self.network)
         self.agents: list[SimulatedAgent] = []
-        self.captures = [Capture(self.network, link, pcap_dir) for link in pcap_links] if pcap_dir is not None else []
+        self.captures = (
+            [Capture(self.network, link, pcap_dir) for link in pcap_links]
+            if pcap_dir is not None
+            else []
+        )
         self.controller_lost = False
         self._hosts: list[Steered] = []
         self.crew: Crew | None = None
         self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
-        self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
+        self._injector = SimulatedInjector(
+            fabric, self.network, self._links, self._host, self._changed
+        )
         self._numbers = {port.name: port.number for port in fabric.ports}
         self._progress = progress or (lambda stage, share: None)
 
@@ -59,7 +65,7 @@ class SimulatedCluster(Started, TakesFaults):
         if self.crew is not None:
             self.crew.change(method, *args)
 
-    # --- life ------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         go_on()
@@ -69,18 +75,30 @@ class SimulatedCluster(Started, TakesFaults):
         for capture in self.captures:
             capture.stop()
 
-    # --- agents ----------------------------------------------------------------------------------------------
+    # --- agents -----------------------------------------------------------------------------------
 
     def start_agents(
-        self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
-    ) -> None:  # fmt: skip
+        self,
+        transport: str,
+        options: Mapping[str, object],
+        log_dir: Path,
+        seed: int,
+        policy: str = "none",
+        alone: bool = True,
+    ) -> None:
         """Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
             raise RuntimeError("agents are running already: stop_agents comes first")
         if self.crew is not None:
-            raise RuntimeError("processes that share a simulation begin with an empty network: make another cluster")
+            raise RuntimeError(
+                "processes that share a simulation begin with an empty network: make another "
+                "cluster"
+            )
         if transport in KERNEL_KINDS:
-            raise UserError(f"transport {transport!r} is the kernel's: the simulated world has no kernel; {EMULATED}")
+            raise UserError(
+                f"transport {transport!r} is the kernel's: the simulated world has no kernel; "
+                f"{EMULATED}"
+            )
         self.network.describe(self.fabric, seed)
         log_dir.mkdir(parents=True, exist_ok=True)
         job = Job(transport, options, seed, log_dir)
@@ -101,7 +119,9 @@ class SimulatedCluster(Started, TakesFaults):
             crew.tell_all("start", job)
         for number in range(self.fabric.host_count):
             self._hosts.append(
-                begin_host(self.network, number, job) if crew is None or crew.host_owner[number] == 0 else crew.remote(number)
+                begin_host(self.network, number, job)
+                if crew is None or crew.host_owner[number] == 0
+                else crew.remote(number)
             )
             self._progress("starting agents", (number + 1) / self.fabric.host_count)
         if crew is not None:
@@ -121,7 +141,9 @@ class SimulatedCluster(Started, TakesFaults):
         self._changed("reroute", links)
 
     def background(self, stream: Any, stem: Path) -> Any:
-        raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
+        raise UserError(
+            f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}"
+        )
 
     def run_watch(self, interval: int) -> None:
         """Do nothing: the machine does not disturb virtual time."""
@@ -130,9 +152,11 @@ class SimulatedCluster(Started, TakesFaults):
         """Each rank is a thread whose computing takes no time. Raises :class:`UserError`."""
         if self.crew is not None:
             raise UserError("ranks of a program are threads of one process: drop --split")
-        return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
+        return SimulatedPrograms(
+            self.network, [self.agents[host] for host in hosts], program, hosts
+        )
 
-    # --- what the controller does ------------------------------------------------------------------------------
+    # --- what the controller does -----------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
         return self.control.deny(entry, reason, by)
@@ -146,7 +170,7 @@ class SimulatedCluster(Started, TakesFaults):
     def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
         return self.control.journal.since(since_ps)
 
-    # --- faults and counters -----------------------------------------------------------------------------------
+    # --- faults and counters ----------------------------------------------------------------------
 
     @property
     def injections(self) -> SimulatedInjector:
@@ -188,9 +212,13 @@ class SimulatedCluster(Started, TakesFaults):
         return self.network.quiet() and all(self._everywhere("quiet"))
 
     def _everywhere(self, question: str, *args: Any) -> list[Any]:
-        return self.crew.ask_all(question, *args) if self.crew is not None and self.crew.alive else []
+        return (
+            self.crew.ask_all(question, *args) if self.crew is not None and self.crew.alive else []
+        )
 
     def check(self) -> None:
         dead = next((host.number for host in self._hosts if host.over), None)
         if dead is not None:
-            raise ClusterDied(f"the agent of h{dead} was killed: run again without a fault that kills it")
+            raise ClusterDied(
+                f"the agent of h{dead} was killed: run again without a fault that kills it"
+            )

@@ -1,4 +1,5 @@
-"""The controller's part in a simulated fabric: the same steering, which reaches agents without sockets."""
+"""The controller's part in a simulated fabric: the same steering, which reaches agents without
+sockets."""
 
 from __future__ import annotations
 
@@ -45,9 +46,15 @@ class DirectLinks(AgentLinks):
         if effect:
             now = self._clock()
             self._journal.add(
-                now, EVENT[op], **{ARGUMENT[op]: values}, heard_ps=heard_ps, pushed_ps=now, effect_ps=max(effect), agents=len(effect),
+                now,
+                EVENT[op],
+                **{ARGUMENT[op]: values},
+                heard_ps=heard_ps,
+                pushed_ps=now,
+                effect_ps=max(effect),
+                agents=len(effect),
                 of=len(effect),
-            )  # fmt: skip
+            )
 
 
 class SimulatedController:

@@ -1,9 +1,12 @@
-"""Exchanges frames, and the times of next events, between processes that share one simulation, at the ends of windows.
+"""Exchanges frames, and the times of next events, between processes that share one simulation, at
+the ends of windows.
 
-A frame that left a NIC port goes to the process of its plane, one that left its last link to that of its host.
+A frame that left a NIC port goes to the process of its plane, one that left its last link to that
+of its host.
 
-A frame is five numbers and its bytes, in memory that two processes share; a message on a socket says how many there are. Each direction has
-two pieces of memory, in turns. The answer to one piece shows that the other has been read and may be written.
+A frame is five numbers and its bytes, in memory that two processes share; a message on a socket
+says how many there are. Each direction has two pieces of memory, in turns. The answer to one piece
+shows that the other has been read and may be written.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from mypy_extensions import i64, mypyc_attr
 from agents.transport import NEVER
 from testbed.simulated.frame import Fifo, in_order, merged, unpacked
 
-_MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, whether someone is to be told
+# frames, the time of the next event, whether someone is to be told
+_MESSAGE: Final = struct.Struct("=3q")
 HEAD: Final[i64] = 40
 _GONE: Final = -1
 
@@ -47,7 +51,9 @@ class Steering:
 class Wire:
     """``written`` and ``read`` are the two pieces of memory of each direction."""
 
-    def __init__(self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]) -> None:
+    def __init__(
+        self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]
+    ) -> None:
         self.sock = sock
         self.written, self.read = written, read
 
@@ -110,7 +116,9 @@ class Wire:
 
 
 class Peers:
-    def __init__(self, own: int, host_owner: list[int], plane_owner: list[int], wires: list[Wire | None]) -> None:
+    def __init__(
+        self, own: int, host_owner: list[int], plane_owner: list[int], wires: list[Wire | None]
+    ) -> None:
         self.own: i64 = own
         self.host_owner = host_owner
         self.plane_owner = plane_owner
@@ -124,8 +132,9 @@ class Peers:
         return own if owner == self.own else self.out[owner]
 
     def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
-        """Give all others their frames, and get theirs in the order of their events, with ``own``, which is emptied. ``arrivals``: at their
-        hosts, not on their way to switches; each length of path is then in order."""
+        """Give all others their frames, and get theirs in the order of their events, with ``own``,
+        which is emptied. ``arrivals``: at their hosts, not on their way to switches; each length of
+        path is then in order."""
         turn = self._turn
         self._turn = 1 - turn
         for queue in (own, *self.out):
@@ -133,10 +142,17 @@ class Peers:
             while frame is not None:
                 if frame.at < first:
                     first = frame.at
-                frame = frame.next if arrivals else None  # what comes from under the same T0 overtakes
+                # what comes from under the same T0 overtakes
+                frame = frame.next if arrivals else None
         for number, wire in enumerate(self.wires):
             if wire is not None:
-                wire.send(turn, self.out[number] if arrivals else in_order(self.out[number]), arrivals, first, halted)
+                wire.send(
+                    turn,
+                    self.out[number] if arrivals else in_order(self.out[number]),
+                    arrivals,
+                    first,
+                    halted,
+                )
         both = Fifo()
         both.join(own)
         for wire in self.wires:

@@ -15,7 +15,8 @@ from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
 Called = Callable[..., None]
-"""Gets a method's name and arguments after its call here: other processes may have to call it, too."""
+"""Gets a method's name and arguments after its call here: other processes may have to call it,
+too."""
 
 
 def nobody(method: str, *args: Any) -> None:
@@ -23,7 +24,13 @@ def nobody(method: str, *args: Any) -> None:
 
 
 class LinkFaults(Holders):
-    def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], called: Called = nobody) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: Network,
+        changed: Callable[[str, bool], None],
+        called: Called = nobody,
+    ) -> None:
         super().__init__(fabric, network.now)
         self.network, self._changed, self._called = network, changed, called
 
@@ -91,11 +98,17 @@ class PathMap(MemoryPaths):
 
 
 class SimulatedInjector(Injections):
-    """Whatever is due is booked in the network's calendar. ``host_of(number)`` is the present simulated host, or None."""
+    """Whatever is due is booked in the network's calendar. ``host_of(number)`` is the present
+    simulated host, or None."""
 
     def __init__(
-        self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], called: Called = nobody
-    ) -> None:  # fmt: skip
+        self,
+        fabric: Fabric,
+        network: Network,
+        faults: LinkFaults,
+        host_of: Callable[[int], Steered | None],
+        called: Called = nobody,
+    ) -> None:
         packets = PacketFaults(PortWords(network, called), PathMap(network, called))
         super().__init__(fabric, faults, packets, Rates(fabric, network, called), network.now)
         self.network, self.host_of = network, host_of
@@ -129,6 +142,8 @@ class SimulatedInjector(Injections):
     def kill(self, host: int) -> int:
         target = self.host_of(host)
         if target is None or target.over:
-            raise UserError(f"kill: there is no {'controller' if host < 0 else f'agent of h{host}'} running")
+            raise UserError(
+                f"kill: there is no {'controller' if host < 0 else f'agent of h{host}'} running"
+            )
         target.kill()
         return self.network.time

@@ -1,8 +1,8 @@
 """Events of a simulated network, and its frames, which are events themselves.
 
-The few bytes of the outer header that switches read and change are kept beside the bytes as numbers; :meth:`Frame.contents` puts them back.
-A payload stays where its sender has it, and the checksum is not computed, until somebody wants the bytes.
-All times ps, all sizes bytes.
+The few bytes of the outer header that switches read and change are kept beside the bytes as
+numbers; :meth:`Frame.contents` puts them back. A payload stays where its sender has it, and the
+checksum is not computed, until somebody wants the bytes. All times ps, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ RETRY: Final[i64] = 2 * _KIND  # of a high class whose bucket was overdrawn
 PAUSE: Final[i64] = 3 * _KIND  # and its end
 WAKE: Final[i64] = 4 * _KIND  # of a host
 PORT_BITS: Final[i64] = 24
-"""Bits of an order with a port's number. Above them are 32 drawn bits and the two of a port's stage."""
+"""Bits of an order with a port's number. Above them are 32 drawn bits and the two of a port's
+stage."""
 STAGE_AT: Final[i64] = PORT_BITS + 32
 
 
@@ -54,8 +55,9 @@ def within_kind(order: i64) -> i64:
 
 
 class Event:
-    """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed from what its own port or host knows,
-    never from when it was entered. So events of one time happen in the same order in one process and in several."""
+    """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed
+    from what its own port or host knows, never from when it was entered. So events of one time
+    happen in the same order in one process and in several."""
 
     def __init__(self) -> None:
         self.at: i64 = LONG_AGO
@@ -88,12 +90,15 @@ class Alarm(Event):
         self.sleeper = sleeper
 
 
-@mypyc_attr(free_list_len=1)  # not acyclic: a long queue of those that is dropped corrupts memory (mypyc 2.4, CPython's trashcan)
+# not acyclic: a long queue of those that is dropped corrupts memory (mypyc 2.4, CPython's trashcan)
+@mypyc_attr(free_list_len=1)
 class Frame(Event):
-    """``data``: all of it, or headers, if ``payload`` and ``tail`` (padding and checksum) stand apart. ``summed``: the checksum is there,
-    and no gap of four bytes."""
+    """``data``: all of it, or headers, if ``payload`` and ``tail`` (padding and checksum) stand
+    apart. ``summed``: the checksum is there, and no gap of four bytes."""
 
-    def __init__(self, data: bytes, payload: memoryview | None = None, tail: bytes = b"", summed: bool = True) -> None:
+    def __init__(
+        self, data: bytes, payload: memoryview | None = None, tail: bytes = b"", summed: bool = True
+    ) -> None:
         self.at = LONG_AGO
         self.order = 0
         self.data = data
@@ -104,15 +109,21 @@ class Frame(Event):
         self.size: i64 = len(data) + len(tail)
         if payload is not None:
             self.size += len(payload)
-        self.word: i64 = i64(read_i16_be(data, 14)) & 0xFFFF  # version, traffic class, first bits of the flow label
+        # version, traffic class, first bits of the flow label
+        self.word: i64 = i64(read_i16_be(data, 14)) & 0xFFFF
         self.hop_limit: i64 = data[_HOP_LIMIT]
-        self.tunnelled: bool = read_i16_be(data, 12) == _ETHERTYPE and read_i32_be(data, _BLOCK) == _OWN_BLOCK
+        self.tunnelled: bool = (
+            read_i16_be(data, 12) == _ETHERTYPE and read_i32_be(data, _BLOCK) == _OWN_BLOCK
+        )
         self.front: i64 = read_i64_be(data, _USIDS - 2) & 0xFFFF_FFFF_FFFF  # uSIDs 1 to 3
         self.back: i64 = read_i64_be(data, _USIDS + 4) & 0xFFFF_FFFF_FFFF  # and 4 to 6
         self.port: i64 = -1  # the number of the port on whose wire it is, or at which it arrives
-        self.landed = False  # it is at the far end of a host's cable: that of its NIC port, or that of its last link, when its delay passes
+        # it is at the far end of a host's cable: that of its NIC port, or that of its last link,
+        # when its delay passes
+        self.landed = False
         self.complete = False  # its bytes are as they are now
-        self.ingress: i64 = -1  # the number of the port that holds room for it in the switch where it waits (PFC)
+        # the number of the port that holds room for it in the switch where it waits (PFC)
+        self.ingress: i64 = -1
         self.next: Frame | None = None  # behind it in a queue
 
     def klass(self) -> i64:
@@ -134,7 +145,8 @@ class Frame(Event):
         self.back = (self.back & 0xFFFF_FFFF) << 16
 
     def spoofed(self, source: i64) -> bool:
-        """Say whether the inner source is another host than ``source``, exactly as in fabric.bpf.c."""
+        """Say whether the inner source is another host than ``source``, exactly as in
+        fabric.bpf.c."""
         data = self.data
         if read_i16_be(data, 12) != _ETHERTYPE:
             return False
@@ -151,7 +163,8 @@ class Frame(Event):
         self.word |= dscp.CE << 4
 
     def trim(self, to: int) -> None:
-        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left (docs/why/dataplane.md)."""
+        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left
+        (docs/why/dataplane.md)."""
         self._join()
         data = self.data
         self.intact = False
@@ -166,7 +179,8 @@ class Frame(Event):
         self.word = self.word & ~(0x3F << 6) | to << 6
 
     def corrupt(self, random: int) -> bool:
-        """Change one byte as the eBPF program does: switches still forward it, the receiver's checksum catches it."""
+        """Change one byte as the eBPF program does: switches still forward it, the receiver's
+        checksum catches it."""
         if self.klass() in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
             return False
         data = self.whole()
@@ -224,8 +238,8 @@ class Frame(Event):
         return b"".join((out.getvalue(), memoryview(data)[OUTER:]))
 
     def packed(self, complete: bool) -> tuple[bytes, i64]:
-        """Return all bytes for another process, with a gap for the checksum where it is not there, and what :func:`unpacked` needs.
-        ``complete``: with what switches have changed."""
+        """Return all bytes for another process, with a gap for the checksum where it is not there,
+        and what :func:`unpacked` needs. ``complete``: with what switches have changed."""
         how: i64 = len(self.data) | len(self.tail) << _TAIL_AT if self.tail else 0
         how |= (_SUMMED if self.summed else 0) | (_INTACT if self.intact else 0)
         self._join()
@@ -353,8 +367,8 @@ class Calendar:
         ats[k], orders[k], places[k] = at, order, place
 
     def follow(self, frames: Fifo) -> None:
-        """Append frames in order, no sooner than those that followed before: only those of the last one's time need sorting. Empties
-        ``frames``."""
+        """Append frames in order, no sooner than those that followed before: only those of the last
+        one's time need sorting. Empties ``frames``."""
         first, last = frames.first, self._later.last
         if first is not None and last is not None and before(first, last):
             self._later = merged(self._later, frames)
@@ -374,7 +388,9 @@ class Calendar:
         frame = self._later.first
         if self._count == 0:
             return self._later.pop()
-        if frame is not None and (frame.at < self._ats[0] or (frame.at == self._ats[0] and frame.order < self._orders[0])):
+        if frame is not None and (
+            frame.at < self._ats[0] or (frame.at == self._ats[0] and frame.order < self._orders[0])
+        ):
             return self._later.pop()
         return self._pop()
 
@@ -395,7 +411,9 @@ class Calendar:
             if down >= n:
                 break
             right = down + 1
-            if right < n and (ats[right] < ats[down] or (ats[right] == ats[down] and orders[right] < orders[down])):
+            if right < n and (
+                ats[right] < ats[down] or (ats[right] == ats[down] and orders[right] < orders[down])
+            ):
                 down = right
             if at < ats[down] or (at == ats[down] and order < orders[down]):
                 break

@@ -1,4 +1,5 @@
-"""A host without a process: it does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock."""
+"""A host without a process: it does in virtual time what agents.nic.device and agents.process.host
+do with sockets and a clock."""
 
 from __future__ import annotations
 
@@ -81,7 +82,14 @@ class SimulatedHost(Steered):
     """Runs until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
-        self, network: Network, fabric: Fabric, number: int, transport: str, options: Mapping[str, object], seed: int, log: Path
+        self,
+        network: Network,
+        fabric: Fabric,
+        number: int,
+        transport: str,
+        options: Mapping[str, object],
+        seed: int,
+        log: Path,
     ) -> None:
         super().__init__(number)
         self.network = network
@@ -102,13 +110,15 @@ class SimulatedHost(Steered):
         self.notes.append(note)
         self.network.halted = True  # the runner is told at once
 
-    # --- what the network calls --------------------------------------------------------------------------------
+    # --- what the network calls -------------------------------------------------------------------
 
     def arrive(self, plane: int, frame: Frame) -> None:
         if frame.summed or self.paused or not frame.intact:
             self.take(plane, frame.contents())
             return
-        self.nic.engine.receive_intact(self.network.time, plane, frame.data, frame.word, frame.payload, frame.size)
+        self.nic.engine.receive_intact(
+            self.network.time, plane, frame.data, frame.word, frame.payload, frame.size
+        )
         self.turn()
 
     def take(self, plane: int, frame: bytes) -> None:
@@ -119,7 +129,8 @@ class SimulatedHost(Steered):
         self.turn()
 
     def _receive(self, plane: int, frame: bytes) -> None:
-        self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))  # of a view, parts are not copied
+        # of a view, parts are not copied
+        self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))
 
     def port_state(self, plane: int, up: bool) -> None:
         self.nic.port_state(self.network.time, plane, up)
@@ -163,7 +174,7 @@ class SimulatedHost(Steered):
         else:
             self.turn()
 
-    # --- what the cluster calls --------------------------------------------------------------------------------
+    # --- what the cluster calls -------------------------------------------------------------------
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
         """A paused host answers too: as if it ran again, and no time passed meanwhile."""
@@ -171,7 +182,9 @@ class SimulatedHost(Steered):
         if paused:
             self.pause(stop=False)
         try:
-            answer: Message = json.loads(json.dumps(self.agent.answer(json.loads(json.dumps({"id": 1, "op": op, **args})))))
+            answer: Message = json.loads(
+                json.dumps(self.agent.answer(json.loads(json.dumps({"id": 1, "op": op, **args}))))
+            )
             if "error" not in answer:
                 self.turn()
             return result(answer)

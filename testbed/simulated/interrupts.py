@@ -1,8 +1,10 @@
-"""Lets Ctrl-C and SIGTERM wait while compiled code runs, where an exception must not arise just anywhere.
+"""Lets Ctrl-C and SIGTERM wait while compiled code runs, where an exception must not arise just
+anywhere.
 
-Python also looks for signals in the middle of a product of large integers; mypyc takes a product that raises for lack of memory, and aborts
-the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the middle of an event, or of a message, would leave it half
-done. This module is not compiled: compiled code does not look for signals.
+Python also looks for signals in the middle of a product of large integers; mypyc takes a product
+that raises for lack of memory, and aborts the process (mypyc 2.4, ``CPyError_OutOfMemory``). A
+handler that raises in the middle of an event, or of a message, would leave it half done. This
+module is not compiled: compiled code does not look for signals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The simulated fabric: links that serialise, switches that shift and forward. Seeded, and nothing else is random.
+"""The simulated fabric: links that serialise, switches that shift and forward. Seeded, and nothing
+else is random.
 
-Each link puts whole frames on the wire at its rate, out of the queue of its egress port (:mod:`testbed.simulated.port`). A switch has a
-frame when all of it is there; if it cuts through, it has by then sent what it had of it. The delay passes once, at the end of the path.
-drop_malformed stays 0: engines alone send here.
+Each link puts whole frames on the wire at its rate, out of the queue of its egress port
+(:mod:`testbed.simulated.port`). A switch has a frame when all of it is there; if it cuts through,
+it has by then sent what it had of it. The delay passes once, at the end of the path. drop_malformed
+stays 0: engines alone send here.
 """
 
 from __future__ import annotations
@@ -20,7 +22,19 @@ from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row
-from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Event, Fifo, Frame, Sleeper, within_kind
+from testbed.simulated.frame import (
+    ARRIVAL,
+    PAUSE,
+    PORT_BITS,
+    RETRY,
+    Calendar,
+    Call,
+    Event,
+    Fifo,
+    Frame,
+    Sleeper,
+    within_kind,
+)
 from testbed.simulated.packed_counters import added, rows
 from testbed.simulated.pool import Pool
 from testbed.simulated.port import (
@@ -78,7 +92,8 @@ class Station(Sleeper):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Network(Windows):
-    """``stations``: host number -> the receiver of its frames; without one, frames are discarded."""
+    """``stations``: host number -> the receiver of its frames; without one, frames are
+    discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric)
@@ -86,7 +101,8 @@ class Network(Windows):
         self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
         """The map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
-        self._faulty = vec[i64]([0] * len(fabric.ports))  # which packet faults a port has: its first word there
+        # which packet faults a port has: its first word there
+        self._faulty = vec[i64]([0] * len(fabric.ports))
         self.path_faults: dict[bytes, bytes] = {}
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
         """By port: gets the time and bytes of each frame that crossed the cable from it."""
@@ -107,7 +123,9 @@ class Network(Windows):
                 self.ports.append(SimPort(fabric, port.number, port.plane, link.rate, stage))
             self.ports[-1].far, self.ports[-2].far = self.ports[-2], self.ports[-1]
         by_name = {port.name: self.ports[port.number] for port in fabric.ports}
-        tables = {switch: _places(table, by_name) for switch, table in static_tables(fabric).items()}
+        tables = {
+            switch: _places(table, by_name) for switch, table in static_tables(fabric).items()
+        }
         for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
                 sim_port.switch_number = numbers[port.node]
@@ -123,10 +141,14 @@ class Network(Windows):
         if self._adaptive:
             for link in fabric.links:
                 if link.kind == "fabric":
-                    self._uplinks.setdefault(numbers[link.a.node], []).append(self.ports[link.a.number])
-        self.nics = [[by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts]
+                    self._uplinks.setdefault(numbers[link.a.node], []).append(
+                        self.ports[link.a.number]
+                    )
+        self.nics = [
+            [by_name[f"{host}-p{plane}"] for plane in range(fabric.planes)] for host in fabric.hosts
+        ]
 
-    # --- frames ----------------------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, data: bytes) -> bool:
         return self.put(host, plane, Frame(data))
@@ -142,7 +164,8 @@ class Network(Windows):
         return True
 
     def _start(self, port: SimPort) -> None:
-        """Where switches cut through, the far switch has a frame from its first bit on; a host only when all of it is there."""
+        """Where switches cut through, the far switch has a frame from its first bit on; a host only
+        when all of it is there."""
         now = self.time
         took = port.take(now)
         frame = port.wire
@@ -163,7 +186,9 @@ class Network(Windows):
                 self._over(port, frame)
         elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
-            self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
+            self._calendar(port).enter(
+                Call(self._retry, port, None), port.retry_at, RETRY | port.number
+            )
 
     def _calendar(self, port: SimPort) -> Calendar:
         return self._edge if port.host >= 0 else self._core
@@ -220,10 +245,14 @@ class Network(Windows):
                 self.delayed[far.host] += 1
                 self._edge.enter(frame, self.time + self._local + self._more + self._haul, order)
                 return
-            frame.at = self.time + self._local + (0 if frame.hop_limit == LOCAL_HOPS else self._more)
+            frame.at = (
+                self.time + self._local + (0 if frame.hop_limit == LOCAL_HOPS else self._more)
+            )
             frame.order = order
             peers = self.peers
-            queue = self._down if peers is None else peers.queue(peers.host_owner[far.host], self._down)
+            queue = (
+                self._down if peers is None else peers.queue(peers.host_owner[far.host], self._down)
+            )
             queue.append(frame)
             return
         state = self._switch_states[far.switch_number]
@@ -250,18 +279,21 @@ class Network(Windows):
             if not far.hold(frame):
                 return
             if far.held.must_stop(far.pool):
-                self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number)
+                self._calendar(port).enter(
+                    Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number
+                )
         if egress.offer(frame):
             if egress.wire is None:
                 self._start(egress)
         elif frame.ingress >= 0:
             self._let_go(frame)
 
-    # --- adaptive routing ------------------------------------------------------------------------------------
+    # --- adaptive routing -------------------------------------------------------------------------
 
     def _least_loaded(self, switch: int, named: SimPort, frame: Frame) -> SimPort:
-        """Choose the T0's uplink with the least backlog towards the frame's next T0; among equals, the one that has waited longest [ours].
-        The frame's uSIDs then name its T1; that of its source, ``named``, if there is no other."""
+        """Choose the T0's uplink with the least backlog towards the frame's next T0; among equals,
+        the one that has waited longest [ours]. The frame's uSIDs then name its T1; that of its
+        source, ``named``, if there is no other."""
         uplinks = self._uplinks[switch]
         to = frame.second()
         best: i64 = -1
@@ -287,14 +319,18 @@ class Network(Windows):
             for port in uplinks:
                 port.avoided = lost.get(int(port.far.switch_number), set())
 
-    # --- PFC -------------------------------------------------------------------------------------------------
+    # --- PFC --------------------------------------------------------------------------------------
 
     def _let_go(self, frame: Frame) -> None:
         ingress = self.ports[frame.ingress]
         frame.ingress = -1
         if ingress.held.release(frame.size, ingress.pool):
             port = ingress.far
-            self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
+            self._calendar(port).enter(
+                Call(self._resume, port, None),
+                self.time + self._pfc_ps,
+                PAUSE | 1 << PORT_BITS | port.number,
+            )
 
     def _stop(self, port: SimPort, _: None) -> None:
         if port.far.held.stops and not port.closed and not port.pause.on:
@@ -313,7 +349,7 @@ class Network(Windows):
         if station is not None:
             station.port_paused(port.plane, port.pause.on)
 
-    # --- hosts -----------------------------------------------------------------------------------------------
+    # --- hosts ------------------------------------------------------------------------------------
 
     def _deliver(self, frames: Fifo) -> None:
         crossed = Fifo()
@@ -345,7 +381,9 @@ class Network(Windows):
             return True
         if flags & layout.FAULT_CORRUPT:
             count, seed = words[at + _CORRUPT + 2], words[at + _CORRUPT + 1]
-            if self._chance_hits(number, at + _CORRUPT) and frame.corrupt(draw(seed, number, ~count & (1 << 64) - 1)):
+            if self._chance_hits(number, at + _CORRUPT) and frame.corrupt(
+                draw(seed, number, ~count & (1 << 64) - 1)
+            ):
                 port.stats[CORRUPTED] += 1
         return False
 
@@ -378,13 +416,14 @@ class Network(Windows):
         if at % _WORDS == 0:
             self._faulty[at // _WORDS] = word
 
-    # --- what faults tell it ---------------------------------------------------------------------------------
+    # --- what faults tell it ----------------------------------------------------------------------
 
     def set_switch(self, name: str, state: int) -> None:
         self._switch_states[self._numbers[name]] = state
 
     def set_link(self, link: Link, up: bool) -> None:
-        """What was in queues and on the cable is lost in both directions; hosts see their carrier."""
+        """What was in queues and on the cable is lost in both directions; hosts see their
+        carrier."""
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
@@ -417,12 +456,19 @@ class Network(Windows):
 
     def _describe_pools(self, fabric: Fabric) -> None:
         for number, pool in enumerate(self._pools):
-            pool.describe(fabric.pool_bytes[number % (fabric.t0_per_plane + fabric.t1_count) >= fabric.t0_per_plane], fabric)
+            pool.describe(
+                fabric.pool_bytes[
+                    number % (fabric.t0_per_plane + fabric.t1_count) >= fabric.t0_per_plane
+                ],
+                fabric,
+            )
 
-    # --- reading ---------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def quiet(self) -> bool:
-        return not any(self.delayed) and all(port.wire is None and not port.waits() for port in self.ports)
+        return not any(self.delayed) and all(
+            port.wire is None and not port.waits() for port in self.ports
+        )
 
     def data_backlog(self, port: int) -> int:
         return self.ports[port].waiting

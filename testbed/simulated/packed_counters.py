@@ -1,4 +1,5 @@
-"""Rows of ports from what a simulated network counted. A process counts 0 for what others compute, so that all counts add up."""
+"""Rows of ports from what a simulated network counted. A process counts 0 for what others compute,
+so that all counts add up."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
 _POOL = ("pool_bytes", "pool_peak_bytes")
 _POOLED = _WAITING + 1 + len(_PAUSE)
 WIDTH = _POOLED + len(_POOL)
-"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses, and what its switch's pool holds, now
-and at most."""
+"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses,
+and what its switch's pool holds, now and at most."""
 
 Table = NDArray[np.int64]
 
@@ -36,7 +37,9 @@ def rows(fabric: Fabric, figures: Table) -> list[Row]:
             own, far = table[near.number], table[peer.number]
             flushed = own[_STATS:_WAITING]
             left = [own[k] - far[ARRIVED_BYTES + k] - flushed[k] for k in range(4)]
-            row = port_row(link, near, peer, own[:_STATS], flushed, (left[0] + left[1], left[2] + left[3]))
+            row = port_row(
+                link, near, peer, own[:_STATS], flushed, (left[0] + left[1], left[2] + left[3])
+            )
             if fabric.pfc:
                 row |= zip(_PAUSE, own[_WAITING + 1 : _POOLED], strict=True)
             if fabric.pool_mb_per_tbps and near.node[0] == "p":

@@ -1,8 +1,10 @@
-"""A simulated switch's memory: the pool that its ports share, if they do, and what each ingress port's lossless packets hold (PFC).
+"""A simulated switch's memory: the pool that its ports share, if they do, and what each ingress
+port's lossless packets hold (PFC).
 
-As in SAI, a queue may hold ``alpha`` times what is free of the pool (Choudhury and Hahne, 1998: dynamic thresholds). A packet counts as
-taken when the threshold is computed, so that the pool never overflows: one busy queue may hold alpha / (1 + alpha) of it, each of n such
-queues alpha / (1 + n alpha). All sizes bytes.
+As in SAI, a queue may hold ``alpha`` times what is free of the pool (Choudhury and Hahne, 1998:
+dynamic thresholds). A packet counts as taken when the threshold is computed, so that the pool never
+overflows: one busy queue may hold alpha / (1 + alpha) of it, each of n such queues alpha / (1 + n
+alpha). All sizes bytes.
 """
 
 from __future__ import annotations

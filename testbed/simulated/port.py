@@ -1,5 +1,5 @@
-"""One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters. All
-times ps, all sizes bytes."""
+"""One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c,
+in the same words and counters. All times ps, all sizes bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ MARKED: Final[i64] = _AT["marked"]
 TRIMMED: Final[i64] = _AT["trimmed"]
 MET_BYTES: Final[i64] = _AT["met_bytes"]
 MET_PACKETS: Final[i64] = _AT["met_packets"]
-"""Places in :attr:`SimPort.stats`; of a value kept by class the data class's, before the high class's."""
+"""Places in :attr:`SimPort.stats`; of a value kept by class the data class's, before the high
+class's."""
 
 NIC: Final = 0
 UP: Final = 1
@@ -51,7 +52,8 @@ WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
 """Divided by a rate, these give the time of a byte on the wire at that rate, and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
-"""The high class's limit is this part of the buffer, at least 4096 bytes, as in testbed/dataplane/loader.py."""
+"""The high class's limit is this part of the buffer, at least 4096 bytes, as in
+testbed/dataplane/loader.py."""
 
 
 def draw(seed: int, number: int, count: int) -> int:
@@ -63,7 +65,12 @@ def draw(seed: int, number: int, count: int) -> int:
 
 
 def is_high(klass: i64) -> bool:
-    return klass == dscp.CONTROL or klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP or klass == dscp.RETX_HIGH
+    return (
+        klass == dscp.CONTROL
+        or klass == dscp.TRIMMED
+        or klass == dscp.TRIMMED_LASTHOP
+        or klass == dscp.RETX_HIGH
+    )
 
 
 class Pause:
@@ -92,8 +99,9 @@ class Pause:
 
 
 class SimPort(Event):
-    """``stage`` says how many switches a frame has met: none at a host's NIC, which only drops at the tail, then :data:`UP`, :data:`DOWN`
-    and :data:`LAST`. As an event: its wire is free again."""
+    """``stage`` says how many switches a frame has met: none at a host's NIC, which only drops at
+    the tail, then :data:`UP`, :data:`DOWN` and :data:`LAST`. As an event: its wire is free
+    again."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
         super().__init__()
@@ -104,16 +112,19 @@ class SimPort(Event):
         self.far: SimPort = self  # until the network has joined them
         self.host: i64 = -1  # whose port it is, if a host's
         self.switch_number: i64 = -1  # or a switch's,
-        self.source: i64 = 0  # at a T0's port to a host: the last 16 bits of the host's inner addresses
+        # at a T0's port to a host: the last 16 bits of the host's inner addresses
+        self.source: i64 = 0
         self.usid: i64 = 0  # which is the first in frames for it,
         self.avoided: set[int] = set()  # T0s that its T1 has no way to (adaptive routing)
-        self.table: list[SimPort | None] = []  # and where it sends them: egress port by what is below the plane in the next uSID
+        # and where it sends them: egress port by what is below the plane in the next uSID
+        self.table: list[SimPort | None] = []
         self.stats = vec[i64]([0] * len(layout.STATS_WORDS))
         self.flushed = [0] * len(layout.FLUSHED_WORDS)
         self.closed = False  # the gate: the cable is down
         self.data = Fifo()
         self.high = Fifo()
-        self.waiting: i64 = 0  # bytes of data; what is on the wire no longer waits, as with a token bucket
+        # bytes of data; what is on the wire no longer waits, as with a token bucket
+        self.waiting: i64 = 0
         self.waiting_high: i64 = 0
         self.wire: Frame | None = None  # the frame on the wire
         self.turns: i64 = 0  # frames that have been there so far
@@ -128,7 +139,8 @@ class SimPort(Event):
         self.trim_at: i64 = 0
         self.trims = self.marks = self.marks_mrc = False
         self.pmax: i64 = 0
-        self.pool = Pool()  # of a switch that shares its memory, until the network has given it the switch's
+        # of a switch that shares its memory, until the network has given it the switch's
+        self.pool = Pool()
         self.lossless = False
         self.held = Held()  # as a switch's ingress (PFC)
         self.pause = Pause()
@@ -145,20 +157,24 @@ class SimPort(Event):
         if not frame.tunnelled or frame.usid() != self.usid:
             stats[NOT_MINE] += 1
             return None
-        while frame.usid() == self.usid:  # again, if the shift brings the own uSID to the front once more
+        # again, if the shift brings the own uSID to the front once more
+        while frame.usid() == self.usid:
             if frame.hop_limit <= 1:
                 stats[HOP_LIMIT] += 1
                 return None
             frame.shift()
         after = frame.usid()
         at = after & (1 << PLANE_AT) - 1
-        egress = self.table[at] if after >> PLANE_AT == self.plane and at < len(self.table) else None
+        egress = (
+            self.table[at] if after >> PLANE_AT == self.plane and at < len(self.table) else None
+        )
         if egress is None:
             stats[NO_ROUTE] += 1
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """The rate counts from the next frame on. The high class may have half, and alone has a bucket: a wire never goes faster."""
+        """The rate counts from the next frame on. The high class may have half, and alone has a
+        bucket: a wire never goes faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
@@ -166,7 +182,11 @@ class SimPort(Event):
         self.limit = fabric.port_bytes
         self.limit_high = max(4096, fabric.port_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
-        self.ecn_low, self.ecn_high, self.pmax = low, high, round(fabric.ecn_pmax * layout.ECN_CERTAIN) << 1
+        self.ecn_low, self.ecn_high, self.pmax = (
+            low,
+            high,
+            round(fabric.ecn_pmax * layout.ECN_CERTAIN) << 1,
+        )
         self.trim_at = fabric.trim_bytes(self.last_hop)
         self.trims = self.stage != NIC and fabric.trimming
         self.marks = self.stage != NIC and fabric.ecn
@@ -184,7 +204,11 @@ class SimPort(Event):
             return False
         klass = frame.klass()
         if is_high(klass):
-            if klass == dscp.RETX_HIGH and self.trims and self.waiting_high + frame.size > self.trim_at:
+            if (
+                klass == dscp.RETX_HIGH
+                and self.trims
+                and self.waiting_high + frame.size > self.trim_at
+            ):
                 return self._trim(frame)
             return self._admit_high(frame)
         waiting = self.waiting
@@ -199,7 +223,11 @@ class SimPort(Event):
             limit = pool.room(length)
             if limit < trim_at:
                 trim_at = limit
-        if backlog > trim_at and self.trims and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX):
+        if (
+            backlog > trim_at
+            and self.trims
+            and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX)
+        ):
             return self._trim(frame)
         if backlog > limit and not (self.lossless and klass == dscp.ROCE):
             stats[TAIL_PACKETS] += 1
@@ -221,7 +249,10 @@ class SimPort(Event):
         return True
 
     def _drawn(self, count: int, waiting: i64) -> bool:
-        return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
+        return (
+            draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low)
+            < (waiting - self.ecn_low) * self.pmax
+        )
 
     def _trim(self, frame: Frame) -> bool:
         frame.trim(dscp.TRIMMED_LASTHOP if self.last_hop else dscp.TRIMMED)
@@ -246,7 +277,7 @@ class SimPort(Event):
         self.high.append(frame)
         return True
 
-    # --- PFC -------------------------------------------------------------------------------------------------
+    # --- PFC --------------------------------------------------------------------------------------
 
     def hold(self, frame: Frame) -> bool:
         if not self.held.hold(frame.size, self.pool):
@@ -256,19 +287,21 @@ class SimPort(Event):
         frame.ingress = self.number
         return True
 
-    # --- the wire --------------------------------------------------------------------------------------------
+    # --- the wire ---------------------------------------------------------------------------------
 
     def waits(self) -> bool:
         return self.data.first is not None or self.high.first is not None
 
     def take(self, now: i64) -> i64:
-        """Put a frame on the wire; returns its time there, or 0 when none may go. The high class goes first while its bucket is not
-        overdrawn; :meth:`high_at` says when it may go again."""
+        """Put a frame on the wire; returns its time there, or 0 when none may go. The high class
+        goes first while its bucket is not overdrawn; :meth:`high_at` says when it may go again."""
         if self.high.first is not None and self.high_until - now <= self.high_burst:
             frame = self.high.pop()
             length = frame.size
             self.waiting_high -= length
-            self.high_until = (self.high_until if self.high_until > now else now) + length * _HALF // self.rate
+            self.high_until = (
+                self.high_until if self.high_until > now else now
+            ) + length * _HALF // self.rate
         elif self.data.first is not None and not self.pause.on:
             frame = self.data.pop()
             length = frame.size
@@ -281,12 +314,16 @@ class SimPort(Event):
         return length * WHOLE // self.rate
 
     def next_order(self) -> i64:
-        """Draw the order of the next frame among those that land at the same time. With a fixed order of ports the first would win every
-        race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the draw: where switches
-        cut through, a frame may leave several at one time, and what follows from an event comes after it."""
+        """Draw the order of the next frame among those that land at the same time. With a fixed
+        order of ports the first would win every race for the last place in a queue (the phase
+        effects of Floyd and Jacobson, 1992). The stage comes before the draw: where switches cut
+        through, a frame may leave several at one time, and what follows from an event comes after
+        it."""
         turn = self.turns
         self.turns = turn + 1
-        z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF
+        z: i64 = (
+            self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed
+        ) & 0xFFFFFFFF
         z = (z ^ z >> 16) * 0x21F0AAAD & 0xFFFFFFFF
         z = (z ^ z >> 15) * 0x735A2D97 & 0xFFFFFFFF
         return LANDING | self.stage << STAGE_AT | (z ^ z >> 15) << PORT_BITS | self.number
@@ -295,8 +332,8 @@ class SimPort(Event):
         return self.high_until - self.high_burst
 
     def flush(self, whole: bool) -> list[Frame]:
-        """Lose and count all frames that wait; returns those of data. ``whole``: with the one on the wire, no part of which is yet at the
-        far end."""
+        """Lose and count all frames that wait; returns those of data. ``whole``: with the one on
+        the wire, no part of which is yet at the far end."""
         lost = self.data.frames()
         if self.pool.size > 0:
             for frame in lost:

@@ -1,6 +1,8 @@
-"""Ranks as threads in virtual time: a Python program on each simulated host, of which one runs at any moment.
+"""Ranks as threads in virtual time: a Python program on each simulated host, of which one runs at
+any moment.
 
-A rank runs until it waits or lets time pass; when all wait, the network goes on. Computing takes no virtual time: programs declare theirs.
+A rank runs until it waits or lets time pass; when all wait, the network goes on. Computing takes no
+virtual time: programs declare theirs.
 """
 
 from __future__ import annotations
@@ -82,16 +84,32 @@ class SimulatedLink:
 
     @property
     def ready(self) -> bool:
-        return not self.over and ((self.listening and bool(self.waiting)) or self.wake <= self.programs.network.time)
+        return not self.over and (
+            (self.listening and bool(self.waiting)) or self.wake <= self.programs.network.time
+        )
 
 
 class SimulatedPrograms:
     """Raises :class:`UserError` unless it is a Python program that can be read."""
 
-    def __init__(self, network: Network, agents: Sequence[SimulatedAgent], program: Program, hosts: Sequence[int]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        agents: Sequence[SimulatedAgent],
+        program: Program,
+        hosts: Sequence[int],
+    ) -> None:
         if not program.python:
-            raise UserError(f"{program.command[0]}: in the simulated world ranks are threads, so the program is a Python file (.py)")
-        self.network, self.agents, self.program, self.hosts = network, list(agents), program, list(hosts)
+            raise UserError(
+                f"{program.command[0]}: in the simulated world ranks are threads, so the program "
+                "is a Python file (.py)"
+            )
+        self.network, self.agents, self.program, self.hosts = (
+            network,
+            list(agents),
+            program,
+            list(hosts),
+        )
         path = Path(program.command[0])
         try:
             self.code: CodeType = compile(path.read_bytes(), str(path), "exec")
@@ -105,10 +123,11 @@ class SimulatedPrograms:
         self.links = [SimulatedLink(self, rank, agent) for rank, agent in enumerate(self.agents)]
         self.threads: list[threading.Thread] = []
         self.ending = False
-        self.on_line: Callable[[int, str], None] = lambda rank, line: None  # called by whichever thread runs
+        # called by whichever thread runs
+        self.on_line: Callable[[int, str], None] = lambda rank, line: None
         self.cutters = [Cutter() for _ in hosts]
 
-    # --- in the ranks' threads -------------------------------------------------------------------------------
+    # --- in the ranks' threads --------------------------------------------------------------------
 
     def pause(self, link: SimulatedLink) -> None:
         self.main.release()
@@ -122,7 +141,9 @@ class SimulatedPrograms:
         if not self.ending:
             give(link)
             try:
-                exec(self.code, {"__name__": "__main__", "__file__": self.program.command[0], "__builtins__": __builtins__})  # noqa: S102 it is the user's own program, run as the user
+                path = self.program.command[0]
+                main = {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__}
+                exec(self.code, main)  # noqa: S102 it is the user's own program, run as the user
             except _Ended:
                 pass
             except SystemExit as leave:
@@ -141,17 +162,23 @@ class SimulatedPrograms:
         self.main.release()
 
     def print(self, link: SimulatedLink, text: str, end: bool = False) -> None:
-        """Text is passed on at once: a rank may pause within a line. ``end``: with its last line."""
+        """Text is passed on at once: a rank may pause within a line. ``end``: with its last
+        line."""
         cutter = self.cutters[link.rank]
         for line in cutter.lines(text) + (cutter.end() if end else []):
             self.on_line(link.rank, line)
 
-    # --- outside ---------------------------------------------------------------------------------------------
+    # --- outside ----------------------------------------------------------------------------------
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
-    ) -> dict[int, str]:  # fmt: skip
-        self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
+        self,
+        on_line: Callable[[int, str], None],
+        on_note: Callable[[int, Note], None],
+        look: Callable[[], int | None],
+    ) -> dict[int, str]:
+        self.threads = [
+            threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links
+        ]
         self.on_line = on_line
         printed, argv, path = sys.stdout, sys.argv, sys.path
         sys.stdout = _Lines(self, printed)
@@ -186,14 +213,21 @@ class SimulatedPrograms:
                     continue
                 sooner = look()
                 wake = min((link.wake for link in self.links if not link.over), default=NEVER)
-                most = LOOK_RTTS * self.network.fabric.base_rtt_ps if sooner is None else max(1, sooner)
+                most = (
+                    LOOK_RTTS * self.network.fabric.base_rtt_ps
+                    if sooner is None
+                    else max(1, sooner)
+                )
                 self.network.run(min(wake, self.network.time + most))
                 if wake < NEVER:
                     quiet_since = self.network.time
                 self._hear(on_note)
                 if self.network.time - quiet_since > QUIET:
                     waiting = ", ".join(str(link.rank) for link in self.links if not link.over)
-                    raise UserError(f"ranks {waiting} wait for what no rank does: every rank makes the same calls in the same order")
+                    raise UserError(
+                        f"ranks {waiting} wait for what no rank does: every rank makes the same "
+                        "calls in the same order"
+                    )
         finally:
             self.end()
             self.network.reach = reach
@@ -212,7 +246,12 @@ class SimulatedPrograms:
         steps = link.agent.call("steps")
         for other in self.links:
             if other is not link:
-                other.agent.call("lose", host=self.hosts[link.rank], reason=link.failure or "its program has ended", steps=steps)
+                other.agent.call(
+                    "lose",
+                    host=self.hosts[link.rank],
+                    reason=link.failure or "its program has ended",
+                    steps=steps,
+                )
 
     def end(self) -> None:
         self.ending = True
@@ -223,7 +262,8 @@ class SimulatedPrograms:
 
 
 class _Lines(io.TextIOBase):
-    """Standard output while ranks run: whole lines, with the rank that printed them. Others print as before."""
+    """Standard output while ranks run: whole lines, with the rank that printed them. Others print
+    as before."""
 
     def __init__(self, programs: SimulatedPrograms, printed: TextIO) -> None:
         self.programs, self.printed = programs, printed

@@ -1,7 +1,9 @@
-"""One simulation in several processes: this one steers, and computes its share of hosts and planes; the others are forked from it.
+"""One simulation in several processes: this one steers, and computes its share of hosts and planes;
+the others are forked from it.
 
-Every process has the whole network as it was at the fork, and computes its own hosts with their NIC ports, and its own planes. Between two
-advances (:mod:`testbed.simulated.windows`) the others wait for commands.
+Every process has the whole network as it was at the fork, and computes its own hosts with their NIC
+ports, and its own planes. Between two advances (:mod:`testbed.simulated.windows`) the others wait
+for commands.
 """
 
 from __future__ import annotations
@@ -37,9 +39,14 @@ def why_not(fabric: Fabric) -> str:
     if fabric.local_delay_ps == 0:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
-        return f"fabric {fabric.name!r} has PFC, whose pauses go from one process's switches to another's hosts"
+        return (
+            f"fabric {fabric.name!r} has PFC, whose pauses go from one process's switches to "
+            "another's hosts"
+        )
     if fabric.sites > 1:
-        return f"fabric {fabric.name!r} has two sites, and frames from the other one come out of order"
+        return (
+            f"fabric {fabric.name!r} has two sites, and frames from the other one come out of order"
+        )
     return ""
 
 
@@ -90,14 +97,19 @@ class Crew(Steering):
         self.connections: list[Connection] = []
         self.children = []
         self.hosts: dict[int, RemoteHost] = {}
-        self.changes: list[tuple[str, tuple[Any, ...]]] = []  # of the network, which the others do not know yet
+        # of the network, which the others do not know yet
+        self.changes: list[tuple[str, tuple[Any, ...]]] = []
         self.ended: list[bytes] = []  # what others had counted when they ended
         self.owed = [0] * (count - 1)  # answers
         self.broken = False  # processes have stopped at different times
         for own in range(1, count):
             here, there = context.Pipe()
             unused = [*self.connections, here]
-            child = context.Process(target=_serve, args=(network, own, hosts, planes, wires, there, unused, os.getpid()), daemon=True)
+            child = context.Process(
+                target=_serve,
+                args=(network, own, hosts, planes, wires, there, unused, os.getpid()),
+                daemon=True,
+            )
             child.start()
             there.close()
             self.connections.append(here)
@@ -111,14 +123,15 @@ class Crew(Steering):
     def alive(self) -> bool:
         return bool(self.children)
 
-    # --- commands --------------------------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------
 
     def remote(self, number: int) -> RemoteHost:
         self.hosts[number] = RemoteHost(self, self.host_owner[number], number)
         return self.hosts[number]
 
     def change(self, method: str, *args: Any) -> None:
-        """Let the others call this method of the network, which was called here, before anything else."""
+        """Let the others call this method of the network, which was called here, before anything
+        else."""
         self.changes.append((method, args))
 
     @uninterrupted()
@@ -178,7 +191,7 @@ class Crew(Steering):
                     child.join()
             self.children = []
 
-    # --- how -------------------------------------------------------------------------------------------------
+    # --- how --------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         changes, self.changes = self.changes, []
@@ -225,8 +238,9 @@ class Crew(Steering):
 
 
 def nic_bytes(network: Network) -> int:
-    """Return the most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest.
-    Each frame comes with its numbers, and has at least an Ethernet and an IPv6 header."""
+    """Return the most that crosses a NIC port's cable in one direction in a window: a frame that
+    began before, and its rate for the rest. Each frame comes with its numbers, and has at least an
+    Ethernet and an IPv6 header."""
     fabric = network.fabric
     most = fabric.nic_rate * network.reach // BYTE + fabric.frame_bytes
     return most + HEAD + most * HEAD // OUTER
@@ -238,8 +252,11 @@ def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[
     for a in range(count):
         for b in range(a):
             ends = socket.socketpair()
-            ports = max(hosts.count(a) * planes.count(b), hosts.count(b) * planes.count(a))  # frames of one's hosts on the other's planes
-            there, back = ((mmap(-1, ports * most + 1), mmap(-1, ports * most + 1)) for _ in range(2))
+            # frames of one's hosts on the other's planes
+            ports = max(hosts.count(a) * planes.count(b), hosts.count(b) * planes.count(a))
+            there, back = (
+                (mmap(-1, ports * most + 1), mmap(-1, ports * most + 1)) for _ in range(2)
+            )
             wires[a][b] = Wire(ends[0], there, back)
             wires[b][a] = Wire(ends[1], back, there)
     return wires
@@ -252,7 +269,7 @@ def _close_others(wires: Sequence[Sequence[Wire | None]], own: int) -> None:
                 wire.close()
 
 
-# --- in the other processes --------------------------------------------------------------------------------------
+# --- in the other processes -----------------------------------------------------------------------
 
 
 class Share:
@@ -309,9 +326,15 @@ class Share:
 
 
 def _serve(
-    network: Network, own: int, hosts: list[int], planes: list[int], wires: list[list[Wire | None]], connection: Connection,
-    unused: Sequence[Connection], parent: int,
-) -> None:  # fmt: skip
+    network: Network,
+    own: int,
+    hosts: list[int],
+    planes: list[int],
+    wires: list[list[Wire | None]],
+    connection: Connection,
+    unused: Sequence[Connection],
+    parent: int,
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that steers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(parent)
@@ -334,7 +357,9 @@ def _serve(
     os._exit(0)
 
 
-def _done(method: Callable[..., Any], args: tuple[Any, ...], peers: Peers) -> tuple[Any, Exception | None]:
+def _done(
+    method: Callable[..., Any], args: tuple[Any, ...], peers: Peers
+) -> tuple[Any, Exception | None]:
     try:
         return method(*args), None
     except (AgentError, ValueError, UserError) as error:
@@ -345,4 +370,7 @@ def _done(method: Callable[..., Any], args: tuple[Any, ...], peers: Peers) -> tu
         for wire in peers.wires:
             if wire is not None:
                 wire.abort()
-        return None, RuntimeError(f"in a process of a simulation: {type(error).__name__}: {error}\n{traceback.format_exc()}")
+        return None, RuntimeError(
+            f"in a process of a simulation: {type(error).__name__}: {error}\n"
+            f"{traceback.format_exc()}"
+        )

@@ -1,12 +1,14 @@
 """Lets time pass in a simulated network: in windows, in one process or in several.
 
-A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees it. What happens in a window reaches no
-host in the same window. So all hosts with their NIC ports (the *edge*) act for a window, then all switches (the *core*), whose planes meet
-in hosts only. Each host and plane sees its own events in the order of their times, and those of one time in an order that it can compute
-itself (:class:`testbed.simulated.frame.Event`). So the same seed gives the same bytes in any number of processes. Whoever steers the
-network acts between windows.
+A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees
+it. What happens in a window reaches no host in the same window. So all hosts with their NIC ports
+(the *edge*) act for a window, then all switches (the *core*), whose planes meet in hosts only. Each
+host and plane sees its own events in the order of their times, and those of one time in an order
+that it can compute itself (:class:`testbed.simulated.frame.Event`). So the same seed gives the same
+bytes in any number of processes. Whoever steers the network acts between windows.
 
-Where a window begins and ends is the same in all processes, since it depends on the next event of any of them.
+Where a window begins and ends is the same in all processes, since it depends on the next event of
+any of them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ from mypy_extensions import i64, mypyc_attr
 
 from agents.transport import NEVER
 from testbed.simulated.exchange import Peers, Steering
-from testbed.simulated.frame import WAKE, Alarm, Calendar, Call, Event, Fifo, Frame, Sleeper, in_order
+from testbed.simulated.frame import (
+    WAKE,
+    Alarm,
+    Calendar,
+    Call,
+    Event,
+    Fifo,
+    Frame,
+    Sleeper,
+    in_order,
+)
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
 
@@ -28,7 +40,9 @@ BEGIN: Final = 0
 
 def reach_of(fabric: Fabric) -> int:
     """What happens in a switch, be it a frame or a pause, reaches a host no sooner."""
-    return max(1, min(fabric.local_delay_ps, fabric.pfc_ps) if fabric.pfc else fabric.local_delay_ps)
+    return max(
+        1, min(fabric.local_delay_ps, fabric.pfc_ps) if fabric.pfc else fabric.local_delay_ps
+    )
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -37,7 +51,8 @@ class Windows:
         self.fabric = fabric
         self.time: i64 = BEGIN
         self.halted = False
-        """Set it to make :meth:`run` return after the current window, or the steerer's current action."""
+        """Set it to make :meth:`run` return after the current window, or the steerer's current
+        action."""
         self.reach: i64 = reach_of(fabric)
         """With 1 an event at a host ends its window, so that whoever steers reacts at once."""
         self.peers: Peers | None = None
@@ -51,7 +66,7 @@ class Windows:
         self._down = Fifo()  # and that left the core, for hosts
         self._events: i64 = 0
 
-    # --- what happens in a window ----------------------------------------------------------------------------
+    # --- what happens in a window -----------------------------------------------------------------
 
     def _land(self, frame: Frame) -> None:
         raise NotImplementedError
@@ -68,21 +83,29 @@ class Windows:
     def _deliver(self, frames: Fifo) -> None:
         raise NotImplementedError
 
-    # --- time ------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def now(self) -> int:
         """Virtual time, ps, stands still while anything is done."""
         return self.time
 
-    def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of whoever steers, now if ``when`` is past, before all else of that time. Hosts have :meth:`wake`."""
+    def at(
+        self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None
+    ) -> None:
+        """Schedule ``action(a, b)`` of whoever steers, now if ``when`` is past, before all else of
+        that time. Hosts have :meth:`wake`."""
         if self._in_window:
-            raise RuntimeError("a host or switch cannot steer the network: its window may be past that time")
+            raise RuntimeError(
+                "a host or switch cannot steer the network: its window may be past that time"
+            )
         self._control.enter(Call(action, a, b), when, self._next_order)
         self._next_order += 1
 
-    def wake(self, host: int, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of a host, not in the past, after all else that happens to the host then."""
+    def wake(
+        self, host: int, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None
+    ) -> None:
+        """Schedule ``action(a, b)`` of a host, not in the past, after all else that happens to the
+        host then."""
         self._edge.enter(Call(action, a, b), when, WAKE | host)
 
     def alarm(self, host: int, when: int, sleeper: Sleeper) -> None:
@@ -147,7 +170,11 @@ class Windows:
             self._in_window = True
             try:
                 self._pass(self._edge, last)
-                self._core.follow(in_order(self._up) if peers is None else peers.swap(in_order(self._up), NEVER, False, False))
+                self._core.follow(
+                    in_order(self._up)
+                    if peers is None
+                    else peers.swap(in_order(self._up), NEVER, False, False)
+                )
                 self._pass(self._core, last)
                 if peers is None:
                     self._deliver(self._down)

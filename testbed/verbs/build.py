@@ -1,7 +1,9 @@
-"""Builds the verbs library of programs, when it is first asked for or by `make verbs`. Needs gcc and libibverbs' header.
+"""Builds the verbs library of programs, when it is first asked for or by `make verbs`. Needs gcc
+and libibverbs' header.
 
-``layout.h`` is generated from :mod:`agents.verbs.layout`: whole numbers as ``MRCBED_<NAME>``, sizes of structures as
-``MRCBED_SIZE_OF_<NAME>``, places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
+``layout.h`` is generated from :mod:`agents.verbs.layout`: whole numbers as ``MRCBED_<NAME>``, sizes
+of structures as ``MRCBED_SIZE_OF_<NAME>``, places of a queue pair's attributes as
+``MRCBED_QP_<NAME>``.
 """
 
 from __future__ import annotations
@@ -38,37 +40,70 @@ def header() -> str:
             lines.append(f"#define MRCBED_{name} {value}")
         elif name.isupper() and isinstance(value, Struct):
             lines.append(f"#define MRCBED_SIZE_OF_{name} {value.size}")
-    lines += [f"#define MRCBED_QP_{name.upper()} {place}" for place, name in enumerate(layout.QP_ATTRIBUTES)]
+    lines += [
+        f"#define MRCBED_QP_{name.upper()} {place}"
+        for place, name in enumerate(layout.QP_ATTRIBUTES)
+    ]
     lines.append(f"#define MRCBED_QP_ATTRIBUTES {len(layout.QP_ATTRIBUTES)}")
     socket = layout.SOCKET.replace("\0", r"\0")
-    lines += [f'#define MRCBED_SOCKET "{socket}"', f"#define MRCBED_SOCKET_BYTES {len(layout.SOCKET)}"]
+    lines += [
+        f'#define MRCBED_SOCKET "{socket}"',
+        f"#define MRCBED_SOCKET_BYTES {len(layout.SOCKET)}",
+    ]
     return "\n".join(lines) + "\n"
 
 
 def missing() -> str | None:
     if shutil.which("gcc") is None:
         return "the verbs library cannot be built: no gcc: apt install gcc libc6-dev"
-    finds = subprocess.run(("gcc", "-E", "-xc", "-", "-o", os.devnull), input=b"#include <infiniband/verbs.h>\n", capture_output=True)
-    return "the verbs library cannot be built: no infiniband/verbs.h: apt install libibverbs-dev" if finds.returncode else None
+    finds = subprocess.run(
+        ("gcc", "-E", "-xc", "-", "-o", os.devnull),
+        input=b"#include <infiniband/verbs.h>\n",
+        capture_output=True,
+    )
+    return (
+        "the verbs library cannot be built: no infiniband/verbs.h: apt install libibverbs-dev"
+        if finds.returncode
+        else None
+    )
 
 
 def compile_library(to: Path, options: Sequence[str] = ()) -> None:
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".verbs-") as scratch:
         Path(scratch, "layout.h").write_text(header())
-        built = Path(scratch, to.name)  # whoever loads the library meanwhile has the old file or the new one
-        command = ("gcc", "-O2", *WARNINGS, "-fvisibility=hidden", "-fPIC", "-pthread", f"-I{scratch}", *options, *LINKED)
-        result = subprocess.run((*command, *sources, "-o", str(built), "-ldl"), capture_output=True, text=True)
+        # whoever loads the library meanwhile has the old file or the new one
+        built = Path(scratch, to.name)
+        command = (
+            "gcc",
+            "-O2",
+            *WARNINGS,
+            "-fvisibility=hidden",
+            "-fPIC",
+            "-pthread",
+            f"-I{scratch}",
+            *options,
+            *LINKED,
+        )
+        result = subprocess.run(
+            (*command, *sources, "-o", str(built), "-ldl"), capture_output=True, text=True
+        )
         if result.returncode:
-            first = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip())
+            first = next(
+                (line for line in result.stderr.splitlines() if "error" in line),
+                result.stderr.strip(),
+            )
             raise UserError(f"gcc refused the verbs library: {first}: please report it")
         built.replace(to)
 
 
 def library() -> Path:
-    """Return the library's path, built where it is older than its sources. Raises :class:`UserError`."""
+    """Return the library's path, built where it is older than its sources. Raises
+    :class:`UserError`."""
     inputs = [*SOURCES.iterdir(), Path(__file__), Path(layout.__file__)]
-    if not BUILT.exists() or BUILT.stat().st_mtime_ns < max(path.stat().st_mtime_ns for path in inputs if path.exists()):
+    if not BUILT.exists() or BUILT.stat().st_mtime_ns < max(
+        path.stat().st_mtime_ns for path in inputs if path.exists()
+    ):
         lacking = missing()
         if lacking is not None:
             raise UserError(lacking)

@@ -15,7 +15,9 @@ def in_ns(tree: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             made[key] = in_ns(value)
         elif key.endswith("_ps"):
-            made[f"{key[:-3]}_ns"] = round(value / NS, PLACES) if isinstance(value, (int, float)) else value
+            made[f"{key[:-3]}_ns"] = (
+                round(value / NS, PLACES) if isinstance(value, (int, float)) else value
+            )
         else:
             made[key] = value
     return made

@@ -1,4 +1,5 @@
-"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time."""
+"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a
+time."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_S = 0.3
-"""Wall time after a line in which earlier ones may still come [ours]: agents write ten times a second. After as long without any line, the
-follower waits for none."""
+"""Wall time after a line in which earlier ones may still come [ours]: agents write ten times a
+second. After as long without any line, the follower waits for none."""
 PORTION = 1 << 20
 
 
@@ -30,16 +31,19 @@ class Follower:
         self._offsets: dict[Path, int] = {}
         self._begun = False
         self._grew = time.monotonic()
-        self._newest = deque([(self._grew, run.t0)])  # when a look was, and the latest time that a line had then
+        # when a look was, and the latest time that a line had then
+        self._newest = deque([(self._grew, run.t0)])
 
     def look(self) -> Iterator[Frame]:
         if not self._begun:
             self._begun = True
             yield self.run.header()
-        complete = (self.raw / "run.json").is_file()  # asked first: what is written until then is read below
+        # asked first: what is written until then is read below
+        complete = (self.raw / "run.json").is_file()
         self.behind = False
         for path in sorted(self.raw.glob("*.jsonl")):
-            with suppress(OSError), opened(path) as file:  # a run that is made again takes its files along
+            # a run that is made again takes its files along
+            with suppress(OSError), opened(path) as file:
                 file.seek(self._offsets.get(path, 0))
                 data = file.read(PORTION)
                 self._offsets[path] = file.tell()
@@ -62,12 +66,16 @@ class Following:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.followers: dict[str, Follower] = {}
-        self._names: dict[str, str] = {}  # of the frames' sources: a run that is made again is another one
+        # of the frames' sources: a run that is made again is another one
+        self._names: dict[str, str] = {}
         self._written: dict[Path, int] = {}
         self._over = set(self._paths("run.json"))
 
     def look(self) -> Iterator[tuple[str, Frame]]:
-        for path in [*self._paths(BEGUN), *(path for path in self._paths("run.json") if path not in self._over)]:
+        for path in [
+            *self._paths(BEGUN),
+            *(path for path in self._paths("run.json") if path not in self._over),
+        ]:
             with suppress(OSError):
                 written = path.stat().st_mtime_ns
                 if self._written.get(path) != written:

@@ -1,7 +1,7 @@
 """The frames of a living view, kept for pages that open later or read slowly. Sans-IO.
 
-A page is a place in the list of lines. One that has fallen behind what is kept gets ``missed``, and keyframes that stand for the dropped
-lines. So a slow page costs no memory.
+A page is a place in the list of lines. One that has fallen behind what is kept gets ``missed``, and
+keyframes that stand for the dropped lines. So a slow page costs no memory.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ class History:
         fresh = place < 0
         if fresh or place < self.first or self.end - place > self.behind:
             begin = "" if fresh else json.dumps(["", {"f": "missed"}]) + "\n"
-            old = [line(source, frame) for source, header in self._headers.items() for frame in (header, *self._states[source].keyframe())]
+            old = [
+                line(source, frame)
+                for source, header in self._headers.items()
+                for frame in (header, *self._states[source].keyframe())
+            ]
             return begin + "".join(old) + "".join(self._lines), self.end
         return "".join(self._lines[place - self.first :]), self.end

@@ -1,5 +1,5 @@
-"""Makes ``replay.html``: the frames of some runs in one file that needs no network, no server and no root. Its Content-Security-Policy lets
-nothing be loaded, and only its own scripts run."""
+"""Makes ``replay.html``: the frames of some runs in one file that needs no network, no server and
+no root. Its Content-Security-Policy lets nothing be loaded, and only its own scripts run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _hash(text: str) -> str:
 
 
 def packed(directory: Path, key: str, look: Look | None = None) -> str:
-    """The same files give the same text: a line of JSON per frame, gzipped, in base64. Raises :class:`testbed.errors.UserError`."""
+    """The same files give the same text: a line of JSON per frame, gzipped, in base64. Raises
+    :class:`testbed.errors.UserError`."""
     run = read_run(directory, key)
     encoder, packer = msgspec.json.Encoder(), zlib.compressobj(LEVEL, wbits=31)
     parts = []
@@ -48,19 +49,38 @@ def packed(directory: Path, key: str, look: Look | None = None) -> str:
 
 def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[str, str]:
     style, script = _static("view.css"), "\n".join(_static(name) for name in scripts)
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{policy}"
-    parts = {"csp": policy, "title": html.escape(title), "style": style, "script": script, "data": data}
-    return re.sub(r"{{(\w+)}}", lambda mark: parts[mark[1]], _static("view.html")), policy  # in one pass: a part may look like a mark
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri "
+        f"'none'; form-action 'none'{policy}"
+    )
+    parts = {
+        "csp": policy,
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "data": data,
+    }
+    # in one pass: a part may look like a mark
+    return re.sub(r"{{(\w+)}}", lambda mark: parts[mark[1]], _static("view.html")), policy
 
 
 def live_page(name: str) -> tuple[str, str]:
-    return _page(f"{name}: live, mrcbed", "", (*SCRIPTS[:-1], LIVE_SCRIPT, SCRIPTS[-1]), "; connect-src 'self'")
+    return _page(
+        f"{name}: live, mrcbed",
+        "",
+        (*SCRIPTS[:-1], LIVE_SCRIPT, SCRIPTS[-1]),
+        "; connect-src 'self'",
+    )
 
 
-def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = None, out: Path | None = None) -> Path:
-    """By default the page has one run of each transport. Raises :class:`testbed.errors.UserError`."""
+def write_replay(
+    directory: Path, keys: Sequence[str] = (), look: Look | None = None, out: Path | None = None
+) -> Path:
+    """By default the page has one run of each transport. Raises
+    :class:`testbed.errors.UserError`."""
     blocks = [
-        f'<script type="application/gzip" class="frames" id="frames-{number}">{packed(directory, key, look)}</script>'
+        '<script type="application/gzip" class="frames" '
+        f'id="frames-{number}">{packed(directory, key, look)}</script>'
         for number, key in enumerate(keys or first_of_each(directory))
     ]
     page, _ = _page(f"{_name(directory)}: path by path, mrcbed", "\n".join(blocks), SCRIPTS, "")

@@ -1,4 +1,5 @@
-"""The description of a run that a view needs before its first line: fabric, pairs of hosts with their paths, times."""
+"""The description of a run that a view needs before its first line: fabric, pairs of hosts with
+their paths, times."""
 
 from __future__ import annotations
 
@@ -32,12 +33,16 @@ class Run:
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
-        """Return (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
+        """Return (sender, receiver) -> EV -> its state before the first line: used, backup or idle
+        (no queue pair has it)."""
         pairs: dict[tuple[int, int], dict[int, str]] = {}
         for host, rows in sorted(self.paths.items()):
             for row in rows:
-                states = pairs.setdefault((host, row.peer), dict.fromkeys(path_evs(self.fabric, host, row.peer), "idle"))
-                if row.ev is not None and states.get(row.ev, "used") != "used":  # the kernel's connections may have no path yet: EV -1
+                states = pairs.setdefault(
+                    (host, row.peer), dict.fromkeys(path_evs(self.fabric, host, row.peer), "idle")
+                )
+                # the kernel's connections may have no path yet: EV -1
+                if row.ev is not None and states.get(row.ev, "used") != "used":
                     states[row.ev] = "used" if row.active else "backup"
         return pairs
 
@@ -64,15 +69,29 @@ class Run:
     def header(self) -> dict[str, Any]:
         fabric = self.fabric
         return {
-            "f": "run", "t": 0, "v": FORMAT, "key": self.key, "transport": self.transport, "kind": self.kind,
+            "f": "run",
+            "t": 0,
+            "v": FORMAT,
+            "key": self.key,
+            "transport": self.transport,
+            "kind": self.kind,
             "fabric": {
-                "name": fabric.name, "planes": fabric.planes, "t0": fabric.t0_per_plane, "t1": fabric.t1_count,
-                "hosts": fabric.host_count, "hosts_per_t0": fabric.hosts_per_t0, "buffer": fabric.buffer_bytes,
+                "name": fabric.name,
+                "planes": fabric.planes,
+                "t0": fabric.t0_per_plane,
+                "t1": fabric.t1_count,
+                "hosts": fabric.host_count,
+                "hosts_per_t0": fabric.hosts_per_t0,
+                "buffer": fabric.buffer_bytes,
                 "base_rtt_ns": round(fabric.base_rtt_ps / NS),
             },
             "links": [
                 {
-                    "name": link.name, "kind": link.kind, "plane": link.plane, "a": link.a.node, "b": link.b.node,
+                    "name": link.name,
+                    "kind": link.kind,
+                    "plane": link.plane,
+                    "a": link.a.node,
+                    "b": link.b.node,
                     "gbps": round(link.rate / 1e9, 3),
                 }
                 for link in fabric.links
@@ -80,17 +99,22 @@ class Run:
             "ranks": list(self.ranks),
             "pairs": [self.pair(src, dst, states) for (src, dst), states in self.pairs.items()],
             **(self.about or {}),
-        }  # fmt: skip
+        }
 
     def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
         numbers = self._numbers
-        paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
+        paths = [
+            [ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]]
+            for ev, state in states.items()
+        ]
         return {"src": src, "dst": dst, "evs": paths}
 
     def new_pair(self, src: int, dst: int) -> dict[int, str]:
-        """The description lacks pairs such as a job's, whose ranks connect later: MRC uses every path, others the paths that packets
-        show."""
-        return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
+        """The description lacks pairs such as a job's, whose ranks connect later: MRC uses every
+        path, others the paths that packets show."""
+        return dict.fromkeys(
+            path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle"
+        )
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

@@ -1,9 +1,11 @@
-"""The server of a living view: a process of its own that follows a run's files and gives pages their frames.
+"""The server of a living view: a process of its own that follows a run's files and gives pages
+their frames.
 
-It takes what it needs of the machine, a listening socket and its working directory, before it gives up root. It ends when its starter does,
-never the other way round. docs/why/security.md has the rules of safety, each of which is tested. At most :data:`READERS` pages read at
-once; who has shown no token yet is one of a :class:`Crowd`. It writes nothing: its standard error is the owner's terminal, and clients
-could fill that.
+It takes what it needs of the machine, a listening socket and its working directory, before it gives
+up root. It ends when its starter does, never the other way round. docs/why/security.md has the
+rules of safety, each of which is tested. At most :data:`READERS` pages read at once; who has shown
+no token yet is one of a :class:`Crowd`. It writes nothing: its standard error is the owner's
+terminal, and clients could fill that.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ NICE = 19
 
 
 class Place(msgspec.Struct):
-    """The starter's words, as JSON on standard input, which stays open for as long as the server is to run. ``name``, ``looks``, ``user``:
-    as of :class:`testbed.view.live.LiveView`. ``control``: the descriptor of a socket for commands, or -1. ``request_s``: the time for a
-    request to come and be answered."""
+    """The starter's words, as JSON on standard input, which stays open for as long as the server is
+    to run. ``name``, ``looks``, ``user``: as of :class:`testbed.view.live.LiveView`. ``control``:
+    the descriptor of a socket for commands, or -1. ``request_s``: the time for a request to come
+    and be answered."""
 
     name: str
     socket: int
@@ -91,30 +94,38 @@ class View:
             before = self.history.end
             for source, frame in self.following.look():
                 if frame["f"] == "run":
-                    frame["colour"], frame["marker"] = self.place.looks.get(frame["transport"], ("", ""))
+                    frame["colour"], frame["marker"] = self.place.looks.get(
+                        frame["transport"], ("", "")
+                    )
                 self.history.add(source, frame)
             if self.history.end != before:
                 self.news.set()
                 self.news = asyncio.Event()
             await asyncio.sleep(LOOK_S)
 
-    # --- requests --------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Return None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no
-        secret."""
+        """Return None if the request is to be answered. ``token`` is what it must bring, "" for the
+        page itself, which contains no secret."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
         given = request.headers.get("authorization", "")
         if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            return PlainTextResponse("mrcbed: the token is missing or wrong: open the address that mrcbed printed\n", 401)
+            return PlainTextResponse(
+                "mrcbed: the token is missing or wrong: open the address that mrcbed printed\n", 401
+            )
         return None
 
     async def root(self, request: Request) -> Response:
         refused = self.refusal(request, "")
         if refused is not None:
             return refused
-        headers = {"Content-Security-Policy": self.policy, "Referrer-Policy": "no-referrer", **_HEADERS}
+        headers = {
+            "Content-Security-Policy": self.policy,
+            "Referrer-Policy": "no-referrer",
+            **_HEADERS,
+        }
         return Response(self.page, media_type="text/html", headers=headers)
 
     async def frames(self, request: Request) -> Response:
@@ -144,7 +155,9 @@ class View:
         if request.headers.get("content-type") != "application/json":
             return PlainTextResponse("mrcbed: a command is JSON\n", 415)
         if self.send is None:
-            return PlainTextResponse("mrcbed: this view only shows: start it with --view-control\n", 403)
+            return PlainTextResponse(
+                "mrcbed: this view only shows: start it with --view-control\n", 403
+            )
         body = b""
         try:
             async for part in request.stream():
@@ -159,7 +172,11 @@ class View:
         return JSONResponse(answer, 409 if "error" in answer else 200, headers=_HEADERS)
 
 
-_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class _Frames(StreamingResponse):
@@ -169,7 +186,9 @@ class _Frames(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.view.readers >= READERS:
-            await PlainTextResponse(f"mrcbed: {READERS} pages read already: close one\n", 503)(scope, receive, send)
+            await PlainTextResponse(f"mrcbed: {READERS} pages read already: close one\n", 503)(
+                scope, receive, send
+            )
             return
         self.view.readers += 1
         try:
@@ -179,7 +198,8 @@ class _Frames(StreamingResponse):
 
 
 class _Connection(H11Protocol):
-    """The connection belongs to the crowd until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
+    """The connection belongs to the crowd until ``leave`` is called
+    (:attr:`starlette.requests.Request.state`)."""
 
     crowd: Crowd[asyncio.Transport]
 
@@ -218,9 +238,13 @@ class Control:
 
 async def serve(view: View, config: uvicorn.Config, listening: socket.socket) -> None:
     if view.place.control >= 0:
-        view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
+        view.send = Control(
+            *await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))
+        ).send
     later = asyncio.get_running_loop().call_later
-    _Connection.crowd = Crowd(later, lambda transport: transport.abort(), view.place.request_s, MOST_IN_TURNS)
+    _Connection.crowd = Crowd(
+        later, lambda transport: transport.abort(), view.place.request_s, MOST_IN_TURNS
+    )
     server = uvicorn.Server(config)
     following = asyncio.create_task(view.follow())
     await asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)
@@ -242,9 +266,17 @@ def main() -> int:
     listening = socket.socket(fileno=place.socket)
     view = View(place, listening.getsockname()[1])
     config = uvicorn.Config(
-        view.app(), http=_Connection, ws="none", loop="asyncio", lifespan="off", access_log=False, server_header=False,
-        proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1,
-    )  # fmt: skip
+        view.app(),
+        http=_Connection,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=1,
+    )
     logging.disable()
     config.load()  # all that is read from this clone is read now: another user may not reach it
     os.chdir(place.directory)

@@ -27,7 +27,9 @@ def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
 
 def verdict(state: str, cause: str) -> str:
     if state == "back":
-        return "back in use" + (", probes came back" if cause == "probed" else f" ({cause})" if cause else "")
+        return "back in use" + (
+            ", probes came back" if cause == "probed" else f" ({cause})" if cause else ""
+        )
     if state == "probed":
         return "probed: " + (cause or "must prove itself")
     if state == "suspect":
@@ -38,7 +40,9 @@ def verdict(state: str, cause: str) -> str:
         return f"out of use: {cause or 'a port is down'}"
     if state == "died":
         return f"assumed bad, {_VERDICTS.get(cause, cause)}"
-    return {"used": "in use", "backup": "kept as a backup", "idle": "left"}.get(state, state) + (f": {cause}" if cause else "")
+    return {"used": "in use", "backup": "kept as a backup", "idle": "left"}.get(state, state) + (
+        f": {cause}" if cause else ""
+    )
 
 
 def duration(ns: float) -> str:
@@ -62,7 +66,11 @@ def begin_word(kind: str) -> str:
 
 
 def end_word(kind: str) -> str:
-    return {"link": "the cable was mended", "flap": "the cable was mended", "port": "the port came back"}.get(kind, "the fault ended")
+    return {
+        "link": "the cable was mended",
+        "flap": "the cable was mended",
+        "port": "the port came back",
+    }.get(kind, "the fault ended")
 
 
 def since(t: int, at: int, word: str) -> str:

@@ -1,4 +1,5 @@
-"""Reads classic pcap files without Wireshark: a row of words and numbers for each packet of MRC. Nothing in a file is trusted."""
+"""Reads classic pcap files without Wireshark: a row of words and numbers for each packet of MRC.
+Nothing in a file is trusted."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Packet:
-    """``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet checksum; ``frame`` may be cut short."""
+    """``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet
+    checksum; ``frame`` may be cut short."""
 
     at: int
     frame: bytes
@@ -38,27 +40,49 @@ class Packet:
 
 
 def read(path: Path) -> Iterator[Packet]:
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO that nobody writes to is empty
+    # a FIFO that nobody writes to is empty
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         os.set_blocking(file.fileno(), True)
         head = file.read(24)
-        order = next((order for order in "<>" if len(head) == 24 and struct.unpack(f"{order}I", head[:4])[0] in (NS, US)), None)
+        order = next(
+            (
+                order
+                for order in "<>"
+                if len(head) == 24 and struct.unpack(f"{order}I", head[:4])[0] in (NS, US)
+            ),
+            None,
+        )
         if order is None:
-            raise UserError(f"{path} is no pcap file: give one that mrcbed run --pcap wrote (tshark -F nsecpcap -w converts others)")
+            raise UserError(
+                f"{path} is no pcap file: give one that mrcbed run --pcap wrote (tshark -F "
+                "nsecpcap -w converts others)"
+            )
         unit = 1 if struct.unpack(f"{order}I", head[:4])[0] == NS else 1000
         if struct.unpack(f"{order}I", head[20:])[0] != ETHERNET:
             raise UserError(f"{path} holds no Ethernet frames: capture on a port, not on 'any'")
         while record := file.read(16):
-            seconds, fraction, kept, length = struct.unpack(f"{order}4I", record) if len(record) == 16 else (0, 0, LARGEST, 0)
+            seconds, fraction, kept, length = (
+                struct.unpack(f"{order}4I", record) if len(record) == 16 else (0, 0, LARGEST, 0)
+            )
             frame = file.read(kept) if kept < LARGEST else b""
             if len(frame) != kept:
-                raise UserError(f"{path} ends in the middle of a packet: the run may still go on, or the file was cut")
+                raise UserError(
+                    f"{path} ends in the middle of a packet: the run may still go on, or the "
+                    "file was cut"
+                )
             yield Packet(seconds * 10**9 + fraction * unit, frame, length)
 
 
 def row(packet: Packet) -> dict[str, Any]:
     fields = packet.fields
     if fields is None:
-        return {"at_ns": packet.at, **dict.fromkeys(("src", "dst", "ev", "psn")), "type": "not MRC", "bytes": packet.length, "notes": ""}
+        return {
+            "at_ns": packet.at,
+            **dict.fromkeys(("src", "dst", "ev", "psn")),
+            "type": "not MRC",
+            "bytes": packet.length,
+            "notes": "",
+        }
     plane, uplink = ev_fields(fields["ev"])
     return {
         "at_ns": packet.at,

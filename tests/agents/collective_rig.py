@@ -1,7 +1,9 @@
-"""Ranks that run collectives or flows without processes: over a model of the verbs, or over real engines in virtual time.
+"""Ranks that run collectives or flows without processes: over a model of the verbs, or over real
+engines in virtual time.
 
-:class:`LooseVerbs` is as unruly as a transport may be: it places messages in any order, delivers immediates in order per queue pair
-only, reads a source as late as it may, acknowledges as late as it likes, and hosts look at their completions when they please.
+:class:`LooseVerbs` is as unruly as a transport may be: it places messages in any order, delivers
+immediates in order per queue pair only, reads a source as late as it may, acknowledges as late as
+it likes, and hosts look at their completions when they please.
 """
 
 from __future__ import annotations
@@ -52,20 +54,25 @@ class LooseVerbs:
     def post_recv(self, qpn: int, wr_id: int) -> None:
         self.receives[qpn] += 1
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1
+    ) -> None:
         assert self.memory is not None
-        # A user's own memory must stay as it is until the completion; in the arena peers may write as soon as all has arrived.
+        # A user's own memory must stay as it is until the completion; in the arena peers may write
+        # as soon as all has arrived.
         own = isinstance(self.memory, memoryview) and memory.obj is self.memory.obj
         was = None if own else (memory, bytes(memory))
         self.world.queues[qpn].append([wr_id, memory, va - VA, imm, False, was])
 
 
 class LooseWorld:
-    """Hosts ``0 .. n-1``; ``seed`` decides every order. ``sloth``: how much rarer host 0 looks at its completions than others do."""
+    """Hosts ``0 .. n-1``; ``seed`` decides every order. ``sloth``: how much rarer host 0 looks at
+    its completions than others do."""
 
     def __init__(self, n: int, seed: int, sloth: int = 1) -> None:
         self.rng = Random(seed)
-        self.queues: list[deque[list[Any]]] = []  # by QPN: wr_id, source, offset, immediate, whether placed, what it was
+        # by QPN: wr_id, source, offset, immediate, whether placed, what it was
+        self.queues: list[deque[list[Any]]] = []
         self.owner: list[int] = []
         self.far: dict[int, int] = {}
         self.unacknowledged: dict[int, deque[list[Any]]] = {}
@@ -105,7 +112,9 @@ class LooseWorld:
             qpn = rng.choice(open_)
             wr_id, source, _, imm, _, was = self.unacknowledged[qpn].popleft()
             assert was is None or was[0] == was[1], "changed before it was acknowledged"
-            self.verbs[self.owner[qpn]].made.append(Completion(qpn, wr_id, WRITE, OK, imm, len(source)))
+            self.verbs[self.owner[qpn]].made.append(
+                Completion(qpn, wr_id, WRITE, OK, imm, len(source))
+            )
             return True
         qpn = rng.choice(busy)
         queue = self.queues[qpn]
@@ -152,8 +161,12 @@ class EngineVerbs:
 class EngineWorld:
     """All hosts of a fabric, one MRC engine each."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, options: dict[str, Any] | None = None) -> None:
-        self.net = VirtualNetwork(fabric, [Endpoint(fabric, h, options or {}, seed) for h in range(fabric.host_count)])
+    def __init__(
+        self, fabric: Fabric, seed: int = 1, options: dict[str, Any] | None = None
+    ) -> None:
+        self.net = VirtualNetwork(
+            fabric, [Endpoint(fabric, h, options or {}, seed) for h in range(fabric.host_count)]
+        )
         self.verbs = [EngineVerbs(self.net, h) for h in range(fabric.host_count)]
 
     def clock(self) -> int:
@@ -173,11 +186,29 @@ World = LooseWorld | EngineWorld
 class Ranks:
     """Connected groups on hosts ``0 .. n-1``, driven as agents.process.host does it."""
 
-    def __init__(self, world: World, n: int, needed: Callable[[int], Sequence[Wanted]], qps: int = 1, slots: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        n: int,
+        needed: Callable[[int], Sequence[Wanted]],
+        qps: int = 1,
+        slots: bool = False,
+    ) -> None:
         self.world = world
         self.n = n
         hosts = list(range(n))
-        self.groups = [Group(world.verbs[r], hosts, r, needed(r), qps, world.clock, slots=Slots() if slots else None) for r in hosts]
+        self.groups = [
+            Group(
+                world.verbs[r],
+                hosts,
+                r,
+                needed(r),
+                qps,
+                world.clock,
+                slots=Slots() if slots else None,
+            )
+            for r in hosts
+        ]
         for r, group in enumerate(self.groups):
             group.connect({peer: self.groups[int(peer)].local[str(r)] for peer in group.local})
         self.jobs: list[Job | None] = [None] * n
@@ -224,7 +255,15 @@ class Ranks:
 
 
 def collective(
-    world: World, name: str, n: int, size: int, dtype: str = "int32", steps: int = 3, slices: int = 2, qps: int = 1, seed: int = 5
+    world: World,
+    name: str,
+    n: int,
+    size: int,
+    dtype: str = "int32",
+    steps: int = 3,
+    slices: int = 2,
+    qps: int = 1,
+    seed: int = 5,
 ) -> Ranks:
     """All ranks started."""
     kind = find(name)
@@ -235,9 +274,16 @@ def collective(
 
 
 def flows(
-    world: World, n: int, tables: list[dict[str, Any]], size: int, outstanding: int = 4, qps: int = 1, seed: int = 5,
-    at: int | None = None, slots: bool = False,
-) -> Ranks:  # fmt: skip
+    world: World,
+    n: int,
+    tables: list[dict[str, Any]],
+    size: int,
+    outstanding: int = 4,
+    qps: int = 1,
+    seed: int = 5,
+    at: int | None = None,
+    slots: bool = False,
+) -> Ranks:
     """All ranks started."""
     listed: list[Flow] = parse(tables, n)
     ranks = Ranks(world, n, lambda r: bundles_for(listed, r), qps, slots)

@@ -1,4 +1,5 @@
-"""Calls on a program's own data: every kind, in any order of arrival, from call to call; messages between two ranks; who is lost."""
+"""Calls on a program's own data: every kind, in any order of arrival, from call to call; messages
+between two ranks; who is lost."""
 
 from __future__ import annotations
 
@@ -14,11 +15,20 @@ from agents.transport import Region
 from tests.agents.collective_rig import VA, LooseWorld
 
 SIZE = 1 << 16
-KINDS = ("ring-allreduce", "hierarchical-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast")
+KINDS = (
+    "ring-allreduce",
+    "hierarchical-allreduce",
+    "tree-allreduce",
+    "reduce-scatter",
+    "all-gather",
+    "all-to-all",
+    "broadcast",
+)
 
 
 class Rig:
-    """``n`` ranks with a channel each, over unruly verbs; each has ``SIZE`` bytes of memory behind its arena."""
+    """``n`` ranks with a channel each, over unruly verbs; each has ``SIZE`` bytes of memory behind
+    its arena."""
 
     def __init__(self, n: int, seed: int, sloth: int = 1) -> None:
         self.world = LooseWorld(n, seed, sloth)
@@ -27,14 +37,21 @@ class Rig:
         self.groups = []
         for rank in range(n):
             wanted = [Wanted(peer) for peer in range(n) if peer != rank]
-            self.groups.append(Group(self.world.verbs[rank], list(range(n)), rank, wanted, 1, self.world.clock))
+            self.groups.append(
+                Group(self.world.verbs[rank], list(range(n)), rank, wanted, 1, self.world.clock)
+            )
         # The model has one region per host: a program's memory is the arena's last part.
         self.memory = [group.arena[-SIZE:] for group in self.groups]
         for rank, group in enumerate(self.groups):
-            group.connect({str(peer): self.groups[peer].local[str(rank)] for peer in range(n) if peer != rank})
+            group.connect(
+                {str(peer): self.groups[peer].local[str(rank)] for peer in range(n) if peer != rank}
+            )
             for bundle in group.bundles:
                 bundle.memory = Region(VA + len(group.arena) - SIZE, 1, SIZE)
-        self.channels = [Channel(group, 4, memory) for group, memory in zip(self.groups, self.memory, strict=True)]
+        self.channels = [
+            Channel(group, 4, memory)
+            for group, memory in zip(self.groups, self.memory, strict=True)
+        ]
         self.over: list[set[int]] = [set() for _ in range(n)]
 
     def run(self, calls: int, turns: int = 200_000, most_failed: int = 1) -> None:
@@ -46,7 +63,9 @@ class Rig:
                 channel.idle()
                 self.over[rank].update(channel.over)
                 channel.over = []
-            return sum(c.failure is not None for c in self.channels) >= most_failed or all(len(over) >= calls for over in self.over)
+            return sum(c.failure is not None for c in self.channels) >= most_failed or all(
+                len(over) >= calls for over in self.over
+            )
 
         assert self.world.run(look, turns)
 
@@ -72,7 +91,9 @@ def expected(kind: str, given: list[Any], rank: int, root: int) -> Any:
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_of_all_kinds_follow_each_other_and_give_what_numpy_gives(n: int, seed: int) -> None:
     rig, rng = Rig(n, seed, sloth=1 + seed), Random(seed)
-    kinds = [k for k in KINDS if n & n - 1 == 0 or k not in ("tree-allreduce", "hierarchical-allreduce")]
+    kinds = [
+        k for k in KINDS if n & n - 1 == 0 or k not in ("tree-allreduce", "hierarchical-allreduce")
+    ]
     plan, wanted = [], []
     for number in range(12):  # all posted at once; places of the memory belong to one call each
         kind, root, count = rng.choice(kinds), rng.randrange(n), rng.choice([1, 3, 8, 16]) * n
@@ -96,7 +117,10 @@ def test_calls_of_all_kinds_follow_each_other_and_give_what_numpy_gives(n: int, 
     assert [c.failure for c in rig.channels] == [None] * n
 
 
-@pytest.mark.parametrize(("op", "numpy"), [("sum", np.add), ("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)])
+@pytest.mark.parametrize(
+    ("op", "numpy"),
+    [("sum", np.add), ("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)],
+)
 def test_reductions(op: str, numpy: Any) -> None:
     rig = Rig(4, 1)
     for rank, channel in enumerate(rig.channels):
@@ -129,7 +153,10 @@ def test_a_message_of_another_size_is_named() -> None:
     rig.channels[0].send(0, 1, 0, 64)
     rig.channels[1].recv(0, 0, 0, 32)
     rig.run(1)
-    assert rig.channels[0].failure == {"peer_rank": 1, "reason": "it receives 32 bytes where this rank sends 64"}
+    assert rig.channels[0].failure == {
+        "peer_rank": 1,
+        "reason": "it receives 32 bytes where this rank sends 64",
+    }
 
 
 def test_ranks_that_make_different_calls_are_told() -> None:
@@ -152,19 +179,28 @@ def test_calls_that_a_rank_made_before_it_ended_still_end_and_later_ones_name_it
     rig.run(2, most_failed=2)
     for rank in (0, 2):
         assert rig.over[rank] == {0}
-        assert rig.channels[rank].failure == {"peer_rank": 1, "reason": "its program was ended by SIGKILL"}
+        assert rig.channels[rank].failure == {
+            "peer_rank": 1,
+            "reason": "its program was ended by SIGKILL",
+        }
 
 
 def test_bad_calls_are_refused_in_one_line() -> None:
     channel = Rig(2, 1).channels[0]
     for bad, words in (
         (lambda: channel.call(0, "send-recv", "float32", 64, 0, 0), "use send and recv"),
-        (lambda: channel.call(0, "ring-allreduce", "float32", 64, SIZE, 0), "not all in the memory"),
+        (
+            lambda: channel.call(0, "ring-allreduce", "float32", 64, SIZE, 0),
+            "not all in the memory",
+        ),
         (lambda: channel.call(0, "ring-allreduce", "float32", 64, -4, 0), "not all in the memory"),
         (lambda: channel.call(0, "ring-allreduce", "float32", 60, 0, 0), "must be a multiple"),
         (lambda: channel.call(0, "ring-allreduce", "complex64", 64, 0, 0), "there are float32"),
         (lambda: channel.call(0, "ring-allreduce", "float32", 64, 0, 0, "xor"), "there are sum"),
-        (lambda: channel.call(0, "broadcast", "float32", 64, 0, 0, "sum", 2), "the ranks are 0 to 1"),
+        (
+            lambda: channel.call(0, "broadcast", "float32", 64, 0, 0, "sum", 2),
+            "the ranks are 0 to 1",
+        ),
         (lambda: channel.send(0, 0, 0, 4), "this one is 0"),
         (lambda: channel.recv(0, 1, 0, SIZE + 1), "not all in the memory"),
     ):

@@ -1,4 +1,5 @@
-"""What a sum of everyone's inputs must be: NumPy's own, bit for bit, in the order of the algorithm; and a wrong element is seen."""
+"""What a sum of everyone's inputs must be: NumPy's own, bit for bit, in the order of the algorithm;
+and a wrong element is seen."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ ORDERS = {"ring": ring_sum, "tree": tree_sum}
 
 def by_hand(order: str, a: list[Array]) -> Array:
     """Four ranks, written out."""
-    total: Array = a[3] + (a[2] + (a[1] + a[0])) if order == "ring" else (a[0] + a[2]) + (a[1] + a[3])
+    total: Array = (
+        a[3] + (a[2] + (a[1] + a[0])) if order == "ring" else (a[0] + a[2]) + (a[1] + a[3])
+    )
     return total
 
 
@@ -36,7 +39,9 @@ def inputs(dtype: str, step: int) -> list[Array]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("step", [0, 1, 7, 8, 1000])
-def test_the_expected_result_is_the_sum_of_the_inputs_bit_for_bit(dtype: str, order: str, step: int) -> None:
+def test_the_expected_result_is_the_sum_of_the_inputs_bit_for_bit(
+    dtype: str, order: str, step: int
+) -> None:
     assert data(order, dtype).wrong(step, by_hand(order, inputs(dtype, step))) == 0
 
 
@@ -53,9 +58,12 @@ def test_it_agrees_with_a_plain_sum_in_double_width(dtype: str) -> None:
         total = by_hand(order, arrays)
         if dtype == "int32":
             wide = np.sum([a.astype(np.int64) for a in arrays], axis=0)
-            assert np.array_equal(total, (wide & 0xFFFFFFFF).astype(np.uint32).view(np.int32))  # wraps as NumPy does
+            # wraps as NumPy does
+            assert np.array_equal(total, (wide & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
         else:
-            assert np.allclose(total, sum(a.astype(np.float64) for a in arrays), rtol=1e-5, atol=1e-6)
+            assert np.allclose(
+                total, sum(a.astype(np.float64) for a in arrays), rtol=1e-5, atol=1e-6
+            )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -65,7 +73,8 @@ def test_every_wrong_element_is_counted(dtype: str) -> None:
         broken = total.copy()
         broken.view(np.uint32)[bad] ^= 1  # the last bit of a mantissa is enough
         assert data("ring", dtype).wrong(5, broken) == len(bad)
-    assert data("ring", dtype).wrong(6, total) > COUNT // 2  # another step's result is not this one's
+    # another step's result is not this one's
+    assert data("ring", dtype).wrong(6, total) > COUNT // 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

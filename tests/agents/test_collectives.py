@@ -1,6 +1,8 @@
-"""Every collective gives exactly NumPy's result on every rank and step, whatever order a transport may bring things in.
+"""Every collective gives exactly NumPy's result on every rank and step, whatever order a transport
+may bring things in.
 
-The model of the verbs (:class:`LooseWorld`) tries orders that no test of real engines would meet; the engines show that it all fits.
+The model of the verbs (:class:`LooseWorld`) tries orders that no test of real engines would meet;
+the engines show that it all fits.
 """
 
 from __future__ import annotations
@@ -25,13 +27,23 @@ from tests.fabrics import near
 from topologies.clos import Fabric
 
 NAMES = (
-    "all-gather", "all-to-all", "broadcast", "hierarchical-allreduce", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce",
-)  # fmt: skip
+    "all-gather",
+    "all-to-all",
+    "broadcast",
+    "hierarchical-allreduce",
+    "reduce-scatter",
+    "ring-allreduce",
+    "send-recv",
+    "tree-allreduce",
+)
 """Over any number of ranks; ping-pong is between two."""
 SMALL = near(Fabric("small", 2, 4, 2, 2, mtu=256))
 """8 hosts, short packets: many PSNs for little time on the wire."""
 SERVED = [("ping-pong", 2)] + [
-    (name, n) for name in NAMES for n in (2, 3, 4, 8) if n % 2 == 0 or name not in ("tree-allreduce", "hierarchical-allreduce")
+    (name, n)
+    for name in NAMES
+    for n in (2, 3, 4, 8)
+    if n % 2 == 0 or name not in ("tree-allreduce", "hierarchical-allreduce")
 ]
 
 
@@ -45,7 +57,8 @@ def inputs(name: str, n: int, size: int, dtype: str, seed: int, step: int) -> li
 
 
 def reference(name: str, given: list[Array], rank: int) -> Array:
-    """What a rank must have, written down as simply as it can be said; sums are nested as the algorithm's description nests them."""
+    """What a rank must have, written down as simply as it can be said; sums are nested as the
+    algorithm's description nests them."""
     n = len(given)
     if name == "all-gather":
         return np.concatenate(given)
@@ -57,7 +70,8 @@ def reference(name: str, given: list[Array], rank: int) -> Array:
     if name == "all-to-all":
         return np.concatenate([parts[rank] for parts in cut])
     if name == "tree-allreduce":
-        held = list(given)  # by rank; only a part of it is its to keep, but every part is summed alike
+        # by rank; only a part of it is its to keep, but every part is summed alike
+        held = list(given)
         distance = n // 2
         while distance:
             held = [held[r] + held[r ^ distance] for r in range(n)]
@@ -78,7 +92,8 @@ def reference(name: str, given: list[Array], rank: int) -> Array:
         return np.concatenate(sums)
     chunks = []
     for c in range(n):
-        first = c if name == "ring-allreduce" else c + 1  # whose part of the chunk starts on its way round
+        # whose part of the chunk starts on its way round
+        first = c if name == "ring-allreduce" else c + 1
         total = cut[first % n][c]
         for k in range(1, n):
             total = cut[(first + k) % n][c] + total
@@ -87,7 +102,8 @@ def reference(name: str, given: list[Array], rank: int) -> Array:
 
 
 def compare(ranks: Ranks, name: str, size: int, dtype: str, seed: int = 5) -> list[str]:
-    """Every result against :func:`reference` at the moment when its rank checks it; fills the list returned."""
+    """Every result against :func:`reference` at the moment when its rank checks it; fills the list
+    returned."""
     bad: list[str] = []
     known: dict[tuple[int, int], Array] = {}  # some jobs check element by element
 
@@ -98,11 +114,16 @@ def compare(ranks: Ranks, name: str, size: int, dtype: str, seed: int = 5) -> li
 
         def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
             if (step, self.rank) not in known:
-                known[step, self.rank] = reference(name, inputs(name, self.n, size, dtype, seed, step), self.rank)
+                known[step, self.rank] = reference(
+                    name, inputs(name, self.n, size, dtype, seed, step), self.rank
+                )
             expected = known[step, self.rank][part]
             got = result[part]
             if not np.array_equal(got.view(np.uint32), expected.view(np.uint32)):
-                bad.append(f"rank {self.rank} step {step}: {int(np.count_nonzero(got != expected))} of {len(expected)} elements")
+                bad.append(
+                    f"rank {self.rank} step {step}: {int(np.count_nonzero(got != expected))} of "
+                    f"{len(expected)} elements"
+                )
             return super().wrong(step, result, part)
 
     for made in ranks.jobs:
@@ -113,11 +134,14 @@ def compare(ranks: Ranks, name: str, size: int, dtype: str, seed: int = 5) -> li
 
 def in_order(ranks: Ranks, steps: int, first: int = 0) -> bool:
     """Every rank ended every step once, in order, and found it right."""
-    told = [[(r["step"], r["ok"]) for r in ranks.records if r["rank"] == rank] for rank in range(ranks.n)]
+    told = [
+        [(r["step"], r["ok"]) for r in ranks.records if r["rank"] == rank]
+        for rank in range(ranks.n)
+    ]
     return told == [[(first + s, True) for s in range(steps)]] * ranks.n
 
 
-# --- orders ----------------------------------------------------------------------------------------------------------
+# --- orders ---------------------------------------------------------------------------------------
 
 
 def orders(name: str, n: int, dtype: str, seeds: Iterable[int]) -> None:
@@ -126,7 +150,8 @@ def orders(name: str, n: int, dtype: str, seeds: Iterable[int]) -> None:
         slices, qps = 1 + seed % 3, 1 + seed % 2
         size = n * slices * 4 * (1 + seed % 6)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("agents.collectives.base.CHUNK", (1 << 15, 7, 1)[seed % 3])  # comparing takes several turns
+            # comparing takes several turns
+            patch.setattr("agents.collectives.base.CHUNK", (1 << 15, 7, 1)[seed % 3])
             world = LooseWorld(n, seed, sloth=1 + 40 * (seed % 2))
             ranks = collective(world, name, n, size, dtype, steps=5, slices=slices, qps=qps)
             bad = compare(ranks, name, size, dtype)
@@ -142,8 +167,11 @@ def test_exact_in_whatever_order_things_come(name: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_rank_that_hardly_gets_to_look_is_never_overrun(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are as far ahead as they can get; a sender of send-recv would be steps ahead but for credit. It compares bit by bit, too."""
+def test_one_rank_that_hardly_gets_to_look_is_never_overrun(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are as far ahead as they can get; a sender of send-recv would be steps ahead but for
+    credit. It compares bit by bit, too."""
     for seed, chunk in enumerate((1 << 15, 1)):
         monkeypatch.setattr("agents.collectives.base.CHUNK", chunk)
         world = LooseWorld(4, seed, sloth=400)
@@ -162,7 +190,9 @@ def test_both_ends_log_every_transfer_once_with_its_times(name: str) -> None:
     for _, kind, line in ranks.log:
         for end, known in ends.items() if kind == "transfers" else ():
             values = line[end]
-            for peer, stage, part, ps in zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True):
+            for peer, stage, part, ps in zip(
+                values[::4], values[1::4], values[2::4], values[3::4], strict=True
+            ):
                 pair = (line["rank"], peer) if end == "posted" else (peer, line["rank"])
                 key = (line["step"], stage, part, *pair)
                 assert key not in known
@@ -180,7 +210,8 @@ def begun(name: str, n: int) -> list[Collective]:
 
 
 def test_how_far_ahead_a_rank_gets() -> None:
-    """The proof in base.py, measured: between any two ranks never more than two steps begun, one ended."""
+    """The proof in base.py, measured: between any two ranks never more than two steps begun, one
+    ended."""
     for name in NAMES:
         world = LooseWorld(4, 1, sloth=100)
         ranks = collective(world, name, 4, 32, steps=12, slices=1)
@@ -211,7 +242,9 @@ def test_more_steps_than_an_immediate_can_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rank_may_begin_before_the_others_and_run_the_next_on_the_same_queue_pairs(name: str) -> None:
+def test_a_rank_may_begin_before_the_others_and_run_the_next_on_the_same_queue_pairs(
+    name: str,
+) -> None:
     n, kind, world = 4, find(name), LooseWorld(4, 7)
     ranks = Ranks(world, n, lambda r: kind.wanted(n, r))
     for round_ in range(3):
@@ -228,7 +261,7 @@ def test_a_rank_may_begin_before_the_others_and_run_the_next_on_the_same_queue_p
     assert not any(ranks.waiting), "nothing is left over"
 
 
-# --- engines ---------------------------------------------------------------------------------------------------------
+# --- engines --------------------------------------------------------------------------------------
 
 
 def over_mrc(name: str, n: int, qps: int, dtype: str, seed: int) -> int:
@@ -238,7 +271,9 @@ def over_mrc(name: str, n: int, qps: int, dtype: str, seed: int) -> int:
     rng = Random(seed)
     world.net.fate = lambda frame, link, now: rng.random() > 0.01
     world.net.copies = lambda frame, link, now: 2 if rng.random() < 0.02 else 1
-    world.net.jitter = lambda frame, link, now: rng.randrange(SMALL.base_rtt_ps) if rng.random() < 0.1 else 0
+    world.net.jitter = lambda frame, link, now: (
+        rng.randrange(SMALL.base_rtt_ps) if rng.random() < 0.1 else 0
+    )
     ranks = collective(world, name, n, size, dtype, steps, qps=qps)
     bad = compare(ranks, name, size, dtype)
     assert world.run(ranks.look), ranks.failures
@@ -271,7 +306,7 @@ def test_a_dead_peer_is_named(name: str) -> None:
         assert failure["reason"] == "retries exhausted"
 
 
-# --- the base --------------------------------------------------------------------------------------------------------
+# --- the base -------------------------------------------------------------------------------------
 
 
 def job(name: str = "ring-allreduce", n: int = 4, size: int = 64) -> Collective:
@@ -283,12 +318,23 @@ def job(name: str = "ring-allreduce", n: int = 4, size: int = 64) -> Collective:
 
 
 @pytest.mark.parametrize(
-    ("arena", "said"), [([-1, 7, 64], "fit"), ([1 << 64, 7, 64], "fit"), ([0, 1 << 32, 64], "fit"), ([0, 7.5, 64], "whole")]
+    ("arena", "said"),
+    [
+        ([-1, 7, 64], "fit"),
+        ([1 << 64, 7, 64], "fit"),
+        ([0, 1 << 32, 64], "fit"),
+        ([0, 7.5, 64], "whole"),
+    ],
 )
-def test_an_arena_that_no_header_can_name_is_refused_before_anything_is_connected(arena: list[Any], said: str) -> None:
-    """A client of the control channel told one, and the first WRITE there ended the host process."""
+def test_an_arena_that_no_header_can_name_is_refused_before_anything_is_connected(
+    arena: list[Any], said: str
+) -> None:
+    """A client of the control channel told one, and the first WRITE there ended the host
+    process."""
     world = LooseWorld(4, 0)
-    group = Group(world.verbs[0], list(range(4)), 0, find("ring-allreduce").wanted(4, 0), 1, world.clock)
+    group = Group(
+        world.verbs[0], list(range(4)), 0, find("ring-allreduce").wanted(4, 0), 1, world.clock
+    )
     sound, bad = [{"qpn": 99, "arena": [0, 7, 64]}], [{"qpn": 99, "arena": arena}]
     with pytest.raises(ValueError, match=said):
         group.connect({peer: bad if peer == max(group.local) else sound for peer in group.local})
@@ -301,7 +347,12 @@ def test_the_cause_is_told_not_what_it_flushed() -> None:
     made = job()
     made.begin()
     qpn = made.bundle[3].qpns[0]
-    made.completed([Completion(qpn, 0, RECEIVE, FLUSHED, -1, 0), Completion(qpn, 0, WRITE, RETRY_EXCEEDED, -1, 8)])
+    made.completed(
+        [
+            Completion(qpn, 0, RECEIVE, FLUSHED, -1, 0),
+            Completion(qpn, 0, WRITE, RETRY_EXCEEDED, -1, 8),
+        ]
+    )
     assert made.failure == {"peer_rank": 3, "reason": "retries exhausted"}
     made.idle()
     assert not made.finished
@@ -317,17 +368,31 @@ def test_a_peer_at_an_impossible_step_ends_the_collective() -> None:
 @pytest.mark.parametrize(
     "name, rank, stage, j",
     [
-        ("ring-allreduce", 3, 6, 0), ("ring-allreduce", 3, 5, 2), ("ring-allreduce", 1, 0, 0), ("tree-allreduce", 2, 1, 0),
-        ("tree-allreduce", 1, 4, 0), ("all-to-all", 2, 1, 0), ("all-to-all", 2, 0, 2), ("reduce-scatter", 3, 3, 0),
-        ("reduce-scatter", 1, 0, 0), ("all-gather", 3, 3, 0), ("send-recv", 3, 1, 0), ("send-recv", 1, 0, 0),
+        ("ring-allreduce", 3, 6, 0),
+        ("ring-allreduce", 3, 5, 2),
+        ("ring-allreduce", 1, 0, 0),
+        ("tree-allreduce", 2, 1, 0),
+        ("tree-allreduce", 1, 4, 0),
+        ("all-to-all", 2, 1, 0),
+        ("all-to-all", 2, 0, 2),
+        ("reduce-scatter", 3, 3, 0),
+        ("reduce-scatter", 1, 0, 0),
+        ("all-gather", 3, 3, 0),
+        ("send-recv", 3, 1, 0),
+        ("send-recv", 1, 0, 0),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("early", [0, 1])
-def test_a_slice_that_is_not_the_peers_to_send_ends_the_collective(name: str, rank: int, stage: int, j: int, early: int) -> None:
-    """Found by fuzzing: an index beyond its array ended the process. Of the step under way and of the next."""
+def test_a_slice_that_is_not_the_peers_to_send_ends_the_collective(
+    name: str, rank: int, stage: int, j: int, early: int
+) -> None:
+    """Found by fuzzing: an index beyond its array ended the process. Of the step under way and of
+    the next."""
     made = job(name)
     made.begin()
-    made.completed([Completion(made.bundle[rank].qpns[0], 0, RECEIVE, OK, early << 20 | stage << 10 | j, 0)])
+    made.completed(
+        [Completion(made.bundle[rank].qpns[0], 0, RECEIVE, OK, early << 20 | stage << 10 | j, 0)]
+    )
     said = f"it sent slice {j} of stage {stage} of step {early}, which is not its to send, or twice"
     assert made.failure == {"peer_rank": rank, "reason": said}
 
@@ -379,7 +444,13 @@ def test_every_immediate_is_replaced_and_strangers_are_left_out() -> None:
     qpn = made.bundle[1].qpns[0]
     verbs = group.device
     before = verbs.receives[qpn]  # type: ignore[attr-defined]
-    taken = group.take([Completion(qpn, 0, RECEIVE, OK, 1, 0), Completion(777, 0, RECEIVE, OK, 1, 0), Completion(qpn, 0, WRITE, OK, -1, 8)])
+    taken = group.take(
+        [
+            Completion(qpn, 0, RECEIVE, OK, 1, 0),
+            Completion(777, 0, RECEIVE, OK, 1, 0),
+            Completion(qpn, 0, WRITE, OK, -1, 8),
+        ]
+    )
     assert [c.qpn for c in taken] == [qpn, qpn]
     assert verbs.receives[qpn] == before + 1  # type: ignore[attr-defined]
 
@@ -422,9 +493,14 @@ class Own(RingAllReduce):
 
 def test_one_file_adds_one(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
-    code = "import sys, agents.collectives as c; c.__path__.append(sys.argv[1]); from agents.collectives.registry import find\n"
+    code = (
+        "import sys, agents.collectives as c; c.__path__.append(sys.argv[1]); from "
+        "agents.collectives.registry import find\n"
+    )
     code += "print(find('my-allreduce').name, find('ring-allreduce').__name__)"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "my-allreduce RingAllReduce\n"
 
 
@@ -439,8 +515,18 @@ def test_peers_agree() -> None:
     ("name", "n", "changed", "says"),
     [
         ("gossip", 4, {}, "no collective 'gossip': there are all-gather, all-to-all, "),
-        ("tree-allreduce", 6, {}, "over 6 ranks: it takes a power of two, like 4; ring-allreduce takes any number"),
-        ("ring-allreduce", 3, {"size": 64}, r"message_bytes = 64 must be a multiple of 24 \(3 parts x 2 slices x 4 bytes\): 72 is"),
+        (
+            "tree-allreduce",
+            6,
+            {},
+            "over 6 ranks: it takes a power of two, like 4; ring-allreduce takes any number",
+        ),
+        (
+            "ring-allreduce",
+            3,
+            {"size": 64},
+            r"message_bytes = 64 must be a multiple of 24 \(3 parts x 2 slices x 4 bytes\): 72 is",
+        ),
         ("all-to-all", 4, {"size": 0}, "must be a multiple of 32 .*: 32 is"),
         ("send-recv", 4, {"size": 12}, "must be a multiple of 8 "),
         ("all-gather", 2, {"size": ARENA}, f"is more than {ARENA // 4}"),
@@ -450,7 +536,9 @@ def test_peers_agree() -> None:
         ("all-gather", 2, {"qps": 65}, "qps = 65: 1 to 64"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_one_line(name: str, n: int, changed: dict[str, object], says: str) -> None:
+def test_what_cannot_be_run_is_refused_in_one_line(
+    name: str, n: int, changed: dict[str, object], says: str
+) -> None:
     given = {"size": 64, "dtype": "int32", "steps": 2, "slices": 2, "qps": 1, **changed}
     with pytest.raises(CollectiveError, match=says) as caught:
         collective(LooseWorld(n, 0), name, n, **given)  # type: ignore[arg-type]
@@ -462,9 +550,14 @@ def test_most_ranks_are_a_matter_of_stages() -> None:
     ring, tree = find("ring-allreduce"), find("tree-allreduce")
     tree.check_ranks(4096)
     for kind, n, says in (
-        (ring, 513, "^ring-allreduce over 513 ranks: 2 to 512$"), (tree, 1 << 17, "^tree-allreduce over 131072 ranks: 2 to 65536$"),
-        (find("hierarchical-allreduce"), 1024, "^hierarchical-allreduce over 1024 ranks: 2 to 512$"),
-    ):  # fmt: skip
+        (ring, 513, "^ring-allreduce over 513 ranks: 2 to 512$"),
+        (tree, 1 << 17, "^tree-allreduce over 131072 ranks: 2 to 65536$"),
+        (
+            find("hierarchical-allreduce"),
+            1024,
+            "^hierarchical-allreduce over 1024 ranks: 2 to 512$",
+        ),
+    ):
         with pytest.raises(CollectiveError, match=says):
             kind.check_ranks(n)
 

@@ -13,7 +13,9 @@ from agents import tun
 
 
 @pytest.mark.parametrize("code", [errno.ENODEV, errno.EPERM, errno.ENOENT])
-def test_a_file_that_cannot_be_opened_is_no_tun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
+def test_a_file_that_cannot_be_opened_is_no_tun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
     """The driver is missing, a container may not, there is no such file."""
     path = tmp_path / "tun"
     path.touch()

@@ -1,4 +1,5 @@
-"""The virtual network obeys the queue rules and the fabric's figures: what engine tests conclude rests on it."""
+"""The virtual network obeys the queue rules and the fabric's figures: what engine tests conclude
+rests on it."""
 
 from __future__ import annotations
 
@@ -22,9 +23,13 @@ TINY = near(Fabric("tiny", 2, 2, 2, 2))
 MIDDLE = "p0-t0-0-u0"
 
 
-def frame(klass: int, length: int = TINY.frame_bytes, ecn: int = dscp.ECT0, path: bytes = bytes(16)) -> bytes:
+def frame(
+    klass: int, length: int = TINY.frame_bytes, ecn: int = dscp.ECT0, path: bytes = bytes(16)
+) -> bytes:
     """Outer header right, the rest a count."""
-    head = headers.head((bytes(16), path), (bytes(16), bytes(16)), 0, klass, ecn, length - headers.HEAD)
+    head = headers.head(
+        (bytes(16), path), (bytes(16), bytes(16)), 0, klass, ecn, length - headers.HEAD
+    )
     made = head + bytes(k & 0xFF for k in range(length - len(head)))
     assert len(made) == length and dscp_of(made) == klass
     return made
@@ -46,7 +51,7 @@ def filled(egress: Egress, data_bytes: int) -> Egress:
     return egress
 
 
-# --- the rules, one port ---------------------------------------------------------------------------------------------
+# --- the rules, one port --------------------------------------------------------------------------
 
 
 def marks(backlog: int, sent: bytes, last_hop: bool = False, **changes: Any) -> float:
@@ -56,7 +61,11 @@ def marks(backlog: int, sent: bytes, last_hop: bool = False, **changes: Any) -> 
         filled(egress, backlog)
         assert egress.offer(0, sent)
         got = egress.data.pop()
-        assert ecn_of(got) in (ecn_of(sent), dscp.CE) and got[:14] + got[16:] == sent[:14] + sent[16:] and dscp_of(got) == dscp_of(sent)
+        assert (
+            ecn_of(got) in (ecn_of(sent), dscp.CE)
+            and got[:14] + got[16:] == sent[:14] + sent[16:]
+            and dscp_of(got) == dscp_of(sent)
+        )
     return egress.marked / 1000
 
 
@@ -64,7 +73,9 @@ def test_marking_is_a_ramp_between_its_thresholds() -> None:
     low, high = TINY.ecn_bytes
     data = frame(dscp.TRIMMABLE)
     assert [marks(b, data) for b in (0, low, high, 2 * high)] == [0, 0, 1, 1]
-    assert [marks(low + (high - low) * k // 4, data) for k in (1, 2, 3)] == pytest.approx([0.25, 0.5, 0.75], abs=0.05)
+    assert [marks(low + (high - low) * k // 4, data) for k in (1, 2, 3)] == pytest.approx(
+        [0.25, 0.5, 0.75], abs=0.05
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +91,9 @@ def test_marking_is_a_ramp_between_its_thresholds() -> None:
         (frame(dscp.ROCE), True, {"ecn": False}, 0),
     ],
 )
-def test_who_is_marked_where(sent: bytes, last_hop: bool, changes: dict[str, Any], share: float) -> None:
+def test_who_is_marked_where(
+    sent: bytes, last_hop: bool, changes: dict[str, Any], share: float
+) -> None:
     assert marks(TINY.ecn_bytes[1], sent, last_hop, **changes) == share
 
 
@@ -93,10 +106,18 @@ def test_trimming_cuts_to_the_headers_and_says_so(last_hop: bool, klass: int, le
     egress = filled(port(last_hop), threshold - length)
     assert egress.offer(0, sent) and egress.trimmed == 0
     egress = filled(port(last_hop), threshold - length + 1)
-    assert egress.offer(0, sent) and egress.trimmed == 1 and not egress.marked and egress.backlog == threshold - length + 1
+    assert (
+        egress.offer(0, sent)
+        and egress.trimmed == 1
+        and not egress.marked
+        and egress.backlog == threshold - length + 1
+    )
     cut = egress.take(0)
     assert cut is not None and len(cut) == min(length, TRIM_BYTES) == min(length, 142)
-    assert dscp_of(cut) == (dscp.TRIMMED_LASTHOP if last_hop else dscp.TRIMMED) and ecn_of(cut) == dscp.ECT0
+    assert (
+        dscp_of(cut) == (dscp.TRIMMED_LASTHOP if last_hop else dscp.TRIMMED)
+        and ecn_of(cut) == dscp.ECT0
+    )
     assert int.from_bytes(cut[18:20], "big") == len(cut) - 54
     assert cut[:14] + cut[16:18] + cut[20:] == (sent[:14] + sent[16:18] + sent[20:])[: len(cut) - 4]
     again = filled(port(not last_hop), 8 * TINY.plane_bdp)
@@ -105,7 +126,12 @@ def test_trimming_cuts_to_the_headers_and_says_so(last_hop: bool, klass: int, le
 
 @pytest.mark.parametrize(
     ("egress", "klass"),
-    [(port(), dscp.NO_TRIM), (port(), dscp.ROCE), (port(trimming=False), dscp.TRIMMABLE), (port(switch=False), dscp.TRIMMABLE)],
+    [
+        (port(), dscp.NO_TRIM),
+        (port(), dscp.ROCE),
+        (port(trimming=False), dscp.TRIMMABLE),
+        (port(switch=False), dscp.TRIMMABLE),
+    ],
 )
 def test_what_is_not_trimmed_drops_at_the_tail(egress: Egress, klass: int) -> None:
     sent = frame(klass, ecn=dscp.NOT_ECT)
@@ -151,7 +177,7 @@ def test_the_mean_backlog_is_over_time() -> None:
     assert egress.peak == 2000
 
 
-# --- the links ---------------------------------------------------------------------------------------------------------
+# --- the links ------------------------------------------------------------------------------------
 
 
 class Sink:
@@ -190,18 +216,24 @@ def network(fabric: Fabric = TINY, **options: Any) -> tuple[VirtualNetwork, list
 
 def to(src: int, dst: int, klass: int, length: int, ecn: int = dscp.ECT0) -> bytes:
     """A frame over plane 0's first path."""
-    return frame(klass, length, ecn, addressing.path_address(TINY, src, dst, path_evs(TINY, src, dst)[0]))
+    return frame(
+        klass, length, ecn, addressing.path_address(TINY, src, dst, path_evs(TINY, src, dst)[0])
+    )
 
 
 @pytest.mark.parametrize(("cut_through", "far", "near"), [(False, 4, 3), (True, 1, 2)])
-def test_links_pass_frames_on_and_the_delay_passes_once(cut_through: bool, far: int, near: int) -> None:
+def test_links_pass_frames_on_and_the_delay_passes_once(
+    cut_through: bool, far: int, near: int
+) -> None:
     net, hosts = network(TINY.with_(cut_through=cut_through))
     hosts[0].todo = [(0, to(0, 2, dscp.NO_TRIM, 1000)), (0, to(0, 1, dscp.NO_TRIM, 1000))]
     began = net.now
     net.run(began + 100 * US)
     wire_ps = 1000 * 80
     assert [at - began for at, _, _ in hosts[2].got] == [far * wire_ps + TINY.delay_ps]
-    assert [at - began for at, _, _ in hosts[1].got] == [near * wire_ps + TINY.local_delay_ps], "behind the first on its first link"
+    assert [at - began for at, _, _ in hosts[1].got] == [near * wire_ps + TINY.local_delay_ps], (
+        "behind the first on its first link"
+    )
 
 
 def test_both_classes_share_the_link_and_control_overtakes() -> None:
@@ -218,7 +250,11 @@ def test_both_classes_share_the_link_and_control_overtakes() -> None:
     began = net.now
     net.run(began + 100 * US)
     a, c = 320_000, 80_000
-    assert [(at - began, high) for at, high in left] == [(a, False), (a + c, True), (2 * a + c, False)]
+    assert [(at - began, high) for at, high in left] == [
+        (a, False),
+        (a + c, True),
+        (2 * a + c, False),
+    ]
 
 
 def test_a_dead_cable_takes_what_waits_for_it() -> None:
@@ -231,7 +267,8 @@ def test_a_dead_cable_takes_what_waits_for_it() -> None:
 
 
 def test_an_overloaded_last_hop_trims_at_full_rate_and_headers_overtake() -> None:
-    """Two hosts send at line rate to a third: its port carries all it can, and every packet arrives whole or trimmed."""
+    """Two hosts send at line rate to a third: its port carries all it can, and every packet arrives
+    whole or trimmed."""
     fabric = TINY
     net, hosts = network()
     for src in (1, 0):
@@ -242,17 +279,20 @@ def test_an_overloaded_last_hop_trims_at_full_rate_and_headers_overtake() -> Non
     got = hosts[2].got
     cut = [data for _, _, data in got if dscp_of(data) in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP)]
     assert len(got) == 60 and net.dropped == 0
-    assert {len(data) for data in cut} == {TRIM_BYTES} and len(cut) == sum(p.trimmed for p in net.ports.values()) > 5
+    assert {len(data) for data in cut} == {TRIM_BYTES} and len(cut) == sum(
+        p.trimmed for p in net.ports.values()
+    ) > 5
     assert sender.peak <= fabric.trim_bytes(False)
     busy = sum(len(data) for _, _, data in got) * 80
     assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ps, rel=0.02)
 
 
-# --- with real engines -------------------------------------------------------------------------------------------------
+# --- with real engines ----------------------------------------------------------------------------
 
 
 def min_rtt(fabric: Fabric, peer: int, size: int = 1) -> tuple[int, int]:
-    """(smallest RTT that MRC measured, unit of its timestamps) for one packet after the other on idle paths."""
+    """(smallest RTT that MRC measured, unit of its timestamps) for one packet after the other on
+    idle paths."""
     engines = [Endpoint(fabric, h, {}, 1) for h in range(fabric.host_count)]
     net = VirtualNetwork(fabric, list(engines))
     qa, _ = connect(engines[0], engines[peer], 0, peer, net.now)
@@ -268,7 +308,10 @@ def min_rtt(fabric: Fabric, peer: int, size: int = 1) -> tuple[int, int]:
     return engines[0].counters()["min_rtt_ps"], 1 << engines[0].config.ts_shift
 
 
-@pytest.mark.parametrize("fabric", [TINY, TINY.with_(nic_rate=4 * 10**10, fabric_rate=8 * 10**10), TINY.with_(delay_ps=0)])
+@pytest.mark.parametrize(
+    "fabric",
+    [TINY, TINY.with_(nic_rate=4 * 10**10, fabric_rate=8 * 10**10), TINY.with_(delay_ps=0)],
+)
 def test_an_idle_round_trip_is_the_fabrics_base_rtt(fabric: Fabric) -> None:
     for peer, expected in ((2, fabric.base_rtt_ps), (1, fabric.local_rtt_ps)):
         got, unit = min_rtt(fabric, peer, fabric.mtu)

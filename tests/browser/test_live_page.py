@@ -1,4 +1,5 @@
-"""A living fabric in a real browser: a cable is cut and mended by mouse and by keyboard, axe-core finds nothing, its end is said."""
+"""A living fabric in a real browser: a cable is cut and mended by mouse and by keyboard, axe-core
+finds nothing, its end is said."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from tests.browser.test_replay_page import AXE, VIOLATIONS
 
 TREE = Path(__file__).resolve().parents[2]
 CABLE = "p0-t0-0:p0-t1-1"
-OVER = f"pair.rows.some((row) => row.links.some((link) => page.runs[0].header.links[link].name === '{CABLE}'))"
+OVER = (
+    "pair.rows.some((row) => row.links.some((link) => page.runs[0].header.links[link].name "
+    f"=== '{CABLE}'))"
+)
 """Whether a pair has a path over the cable."""
 Open = Callable[..., Page]
 
@@ -65,18 +69,23 @@ def dead(page: Page) -> str:
 
 
 @pytest.mark.parametrize("by", ["mouse", "keyboard"])
-def test_a_cable_is_cut_and_mended_and_the_all_reduce_goes_on(browser: Open, up: Callable[..., Up], by: str) -> None:
+def test_a_cable_is_cut_and_mended_and_the_all_reduce_goes_on(
+    browser: Open, up: Callable[..., Up], by: str
+) -> None:
     fabric = up("--view-control")
     page = browser(fabric.url, still=by == "keyboard")
     assert (
         page.js("return location.hash") == ""
-        and page.js("return document.getElementById('headline').textContent") == "mrc: all cables work"
+        and page.js("return document.getElementById('headline').textContent")
+        == "mrc: all cables work"
     )
     page.until("page.runs[0].steps[0].length > 0 && page.columns[0].pair")
     page.js(f"page.columns[0].setPair(page.runs[0].pairs.find((pair) => !{OVER}))")
     chosen(page)
     assert page.js(f"const pair = page.columns[0].pair; return {OVER}")
-    for number, (what, broken) in enumerate([("is cut", f"{CABLE} is broken"), ("is mended", "all cables work")]):
+    for number, (what, broken) in enumerate(
+        [("is cut", f"{CABLE} is broken"), ("is mended", "all cables work")]
+    ):
         button = page.driver.find_elements("css selector", ".commands button")[number]
         if by == "mouse":
             page.js("arguments[0].scrollIntoView({block: 'center'})", button)
@@ -86,28 +95,43 @@ def test_a_cable_is_cut_and_mended_and_the_all_reduce_goes_on(browser: Open, up:
         page.until(f"document.getElementById('status').textContent === '{CABLE} {what}'")
         page.until(dead(page) if number == 0 else f"!{dead(page)}")
         page.until(f"document.getElementById('headline').textContent === 'mrc: {broken}'")
-    page.until("page.columns[0].pair.rows.some((row) => row.spans.some((span) => span.state === 'died'))")
+    page.until(
+        "page.columns[0].pair.rows.some((row) => row.spans.some((span) => span.state === 'died'))"
+    )
     steps = page.js("return page.runs[0].steps[0].length")
     page.until(f"page.runs[0].steps[0].length > {steps}")
     assert page.complaints() == []
 
 
-def test_the_pair_that_a_fault_hits_is_shown_unless_the_reader_has_chosen_one(browser: Open, up: Callable[..., Up]) -> None:
+def test_the_pair_that_a_fault_hits_is_shown_unless_the_reader_has_chosen_one(
+    browser: Open, up: Callable[..., Up]
+) -> None:
     page = browser(up("--view-control").url)
     page.until("page.runs[0].steps[0].length > 0 && page.columns[0].pair")
     for by_hand in (True, False):
-        page.js(f"page.columns[0].setPair(page.runs[0].pairs.find((pair) => !{OVER})); page.columns[0].byHand = {str(by_hand).lower()}")
+        page.js(
+            f"page.columns[0].setPair(page.runs[0].pairs.find((pair) => !{OVER})); "
+            f"page.columns[0].byHand = {str(by_hand).lower()}"
+        )
         page.js(f"living.command('cut', '{CABLE}')")
         page.until(dead(page))
         page.until("page.runs[0].effect(page.runs[0].begun().at(-1)).given.length > 0")
-        page.until(f"(() => {{ const pair = page.columns[0].pair; return {OVER} === {str(not by_hand).lower()}; }})()")
+        page.until(
+            f"(() => {{ const pair = page.columns[0].pair; return {OVER} === "
+            f"{str(not by_hand).lower()}; }})()"
+        )
         page.js(f"living.command('mend', '{CABLE}')")
         page.until(f"!{dead(page)}")
-        page.until("page.runs[0].pairs.every((pair) => pair.rows.every((row) => !OUT.has(page.runs[0].stateAt(row, page.runs[0].end))))")
+        page.until(
+            "page.runs[0].pairs.every((pair) => pair.rows.every((row) => "
+            "!OUT.has(page.runs[0].stateAt(row, page.runs[0].end))))"
+        )
 
 
 @pytest.mark.parametrize("size", list(SIZES))
-def test_axe_finds_nothing_and_the_page_asks_its_server_alone(browser: Open, up: Callable[..., Up], size: str) -> None:
+def test_axe_finds_nothing_and_the_page_asks_its_server_alone(
+    browser: Open, up: Callable[..., Up], size: str
+) -> None:
     fabric = up("--view-control")
     page = browser(fabric.url, size)
     page.until("page.columns[0].pair")
@@ -116,10 +140,14 @@ def test_axe_finds_nothing_and_the_page_asks_its_server_alone(browser: Open, up:
     page.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text(encoding="utf-8")})
     assert page.driver.execute_async_script(VIOLATIONS) == []
     origin = fabric.url.partition("#")[0]
-    assert {request for request in page.requests() if not request.startswith(origin)} == set() and page.complaints() == []
+    assert {
+        request for request in page.requests() if not request.startswith(origin)
+    } == set() and page.complaints() == []
 
 
-def test_who_moves_the_slider_stays_there_until_they_follow_again(browser: Open, up: Callable[..., Up]) -> None:
+def test_who_moves_the_slider_stays_there_until_they_follow_again(
+    browser: Open, up: Callable[..., Up]
+) -> None:
     page = browser(up("--view").url)
     page.until("page.runs[0].steps[0].length > 0")
     assert page.js("return living.control") is False
@@ -128,7 +156,8 @@ def test_who_moves_the_slider_stays_there_until_they_follow_again(browser: Open,
     t, end = page.js("return [page.t, page.runs[0].end]")
     page.until(f"page.runs[0].end > {end}")
     assert page.js("return page.t") == pytest.approx(t)
-    assert 5 < page.js("return (page.to - page.from) / page.perSecond") < 80  # s, to play what is shown
+    # s, to play what is shown
+    assert 5 < page.js("return (page.to - page.from) / page.perSecond") < 80
     page.driver.find_element("id", "follow").click()
     page.until(f"page.t > {t}")
 

@@ -1,1 +1,2 @@
-"""The documents hold together: every link leads somewhere, every path and module that is named exists."""
+"""The documents hold together: every link leads somewhere, every path and module that is named
+exists."""

@@ -1,4 +1,5 @@
-"""The check finds what it is there for, on pages made for it, and finds nothing wrong in the pages that ship."""
+"""The check finds what it is there for, on pages made for it, and finds nothing wrong in the pages
+that ship."""
 
 from __future__ import annotations
 
@@ -23,10 +24,18 @@ def test_the_pages_that_ship_name_only_what_exists() -> None:
 
 
 def test_the_source_names_only_commands_that_exist() -> None:
-    files = [name for name in TREE.files if name.endswith((".py", ".j2", ".js", ".toml", ".yml", ".sh", "Makefile", "Vagrantfile"))]
+    files = [
+        name
+        for name in TREE.files
+        if name.endswith((".py", ".j2", ".js", ".toml", ".yml", ".sh", "Makefile", "Vagrantfile"))
+    ]
     assert len(files) > 900
-    texts = {name: (ROOT / name).read_text() for name in files if name != "tests/docs/test_check.py"}
-    assert [f"{name}: {match[0]}" for name, text in texts.items() for match in no_commands(text)] == []
+    texts = {
+        name: (ROOT / name).read_text() for name in files if name != "tests/docs/test_check.py"
+    }
+    assert [
+        f"{name}: {match[0]}" for name, text in texts.items() for match in no_commands(text)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -58,8 +67,14 @@ def test_what_does_not_exist_is_found(tmp_path: Path, text: str) -> None:
         "# A heading, `code` and (more)\n[there](#a-heading-code-and-more)",
         "# Twice\n# Twice\n[the second](page.md#twice-1)",
         "[elsewhere](https://example.org/gone) [mail](mailto:a@example.org)",
-        "`agents/mrc/endpoint.py`, `agents/mrc/`, `testbed.world.World`, `clos.py`, `results/<run>/`, `agents.parquet`",
-        "`mrcbed results plot DIR` draws what mrcbed run wrote, and mrcbed itself is here; `mrcbed fabric --help`",
+        (
+            "`agents/mrc/endpoint.py`, `agents/mrc/`, `testbed.world.World`, `clos.py`, "
+            "`results/<run>/`, `agents.parquet`"
+        ),
+        (
+            "`mrcbed results plot DIR` draws what mrcbed run wrote, and mrcbed itself is here; "
+            "`mrcbed fabric --help`"
+        ),
         "`code with [brackets](gone.md)`, and\n```\n[fenced](gone.md)\n```",
     ],
 )

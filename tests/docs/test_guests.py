@@ -1,4 +1,5 @@
-"""The files of docs/guests/ hold together: Vagrant, Lima and `make vm-test` provision by one script, which a shell can read."""
+"""The files of docs/guests/ hold together: Vagrant, Lima and `make vm-test` provision by one
+script, which a shell can read."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_the_vagrantfile_leaves_out_what_the_script_leaves_alone() -> None:
 
 def test_the_devcontainer_is_privileged_and_its_file_is_there() -> None:
     folder = ROOT / ".devcontainer"
-    settings = json.loads(re.sub(r"^//.*$", "", (folder / "devcontainer.json").read_text(), flags=re.MULTILINE))
+    settings = json.loads(
+        re.sub(r"^//.*$", "", (folder / "devcontainer.json").read_text(), flags=re.MULTILINE)
+    )
     assert settings["privileged"] is True
     assert (folder / settings["build"]["dockerfile"]).is_file()
 

@@ -31,6 +31,11 @@ def test_a_line_is_not_taken_for_a_request() -> None:
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_groff_has_no_complaint() -> None:
-    done = subprocess.run(["groff", "-man", "-ww", "-Tutf8", "-P-cbou", str(PAGE)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", str(PAGE)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr == ""
     assert "mrcbed fabric denylist" in done.stdout

@@ -12,7 +12,19 @@ from agents.packets.headers import BTH_AT, ICRC
 from docs.tools.protocol import PAGE, PARTS, written
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, REASONS, SYNDROMES, size
 
-OUTSIDE = {"dscp", "ecn", "hop_limit", "outer_src", "outer_dst", "inner_src", "inner_dst", "ev", "udp_port", "name", "payload"}
+OUTSIDE = {
+    "dscp",
+    "ecn",
+    "hop_limit",
+    "outer_src",
+    "outer_dst",
+    "inner_src",
+    "inner_dst",
+    "ev",
+    "udp_port",
+    "name",
+    "payload",
+}
 """What the engine's reader tells that is in no header from the BTH on."""
 
 
@@ -52,8 +64,16 @@ def test_a_frame_of_any_bits_is_read_by_the_page_as_by_the_engine(opcode: int) -
 
 
 def test_every_value_of_the_code_is_on_the_page() -> None:
-    reasons = {value: name for name, value in vars(wire).items() if name in {row[0] for row in REASONS.values()}}
+    reasons = {
+        value: name
+        for name, value in vars(wire).items()
+        if name in {row[0] for row in REASONS.values()}
+    }
     assert {value: name for value, (name, _) in REASONS.items()} == reasons
     assert PACKETS == wire.OPCODE_NAMES and set(AFTER_BTH) == set(PACKETS)
-    assert set(SYNDROMES) == {value for name, value in vars(wire).items() if name.startswith("SYNDROME_")}
-    assert {value: name for value, (name, _) in CLASSES.items()} == {v: name for v, name in dscp.NAMES.items() if v != dscp.ROCE}
+    assert set(SYNDROMES) == {
+        value for name, value in vars(wire).items() if name.startswith("SYNDROME_")
+    }
+    assert {value: name for value, (name, _) in CLASSES.items()} == {
+        v: name for v, name in dscp.NAMES.items() if v != dscp.ROCE
+    }

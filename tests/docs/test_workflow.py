@@ -1,4 +1,5 @@
-"""The workflow for public repositories: valid, pinned, and asking for nothing that the Makefile lacks. Only its runner can pass it."""
+"""The workflow for public repositories: valid, pinned, and asking for nothing that the Makefile
+lacks. Only its runner can pass it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import yaml
 
 from docs.tools.check import ROOT
 
-JOBS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+JOBS: dict[str, dict[str, Any]] = yaml.safe_load(
+    (ROOT / ".github/workflows/tests.yml").read_text()
+)["jobs"]
 STEPS = [step for job in JOBS.values() for step in job["steps"]]
 
 
@@ -20,7 +23,14 @@ def test_actions_are_pinned_to_a_version() -> None:
     assert [name for name in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", name)] == []
 
 
-@pytest.mark.parametrize("words", [words for step in STEPS for words in re.findall(r"^(?:sudo )?make ([^#&\n]+)", step.get("run", ""))])
+@pytest.mark.parametrize(
+    "words",
+    [
+        words
+        for step in STEPS
+        for words in re.findall(r"^(?:sudo )?make ([^#&\n]+)", step.get("run", ""))
+    ],
+)
 def test_make_has_the_targets(words: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     asked = {word for word in re.sub(r"-o \w+", "", words).split() if "=" not in word}

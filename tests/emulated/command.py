@@ -19,24 +19,47 @@ ENGINE_NOTE = "mrcbed: the compiled engine is older"
 """Not an error: said while somebody works on the engine's source."""
 UNDRAWN = [sys.executable, "-m", "tests.emulated.undrawn"]
 """The same, but that runs draw nothing."""
-QUICK = ("--set", "workload.message_bytes=32768", "--set", "fault.0.at=200us", "--set", "fault.0.for=90us")
-LONG = ("--set", "workload.steps=100000", "--set", "timeout=100", "--set", "workload.message_bytes=32768")
+QUICK = (
+    "--set",
+    "workload.message_bytes=32768",
+    "--set",
+    "fault.0.at=200us",
+    "--set",
+    "fault.0.for=90us",
+)
+LONG = (
+    "--set",
+    "workload.steps=100000",
+    "--set",
+    "timeout=100",
+    "--set",
+    "workload.message_bytes=32768",
+)
 """Runs on until somebody ends it."""
 
 
 def mrcbed(*words: str | Path, drawn: bool = False, **how: Any) -> subprocess.CompletedProcess[str]:
-    """A run keeps its fabric's dilation unless the test says otherwise: what is measured must not depend on the machine. It draws nothing
-    unless a test looks at that (``drawn``)."""
+    """A run keeps its fabric's dilation unless the test says otherwise: what is measured must not
+    depend on the machine. It draws nothing unless a test looks at that (``drawn``)."""
     if words[0] == "run" and not {"--dilation", "--world"} & set(words):
         words = (*words, "--dilation", "fabric")
     command = UNDRAWN if words[0] == "run" and not drawn else [MRCBED]
-    done = subprocess.run([*command, *map(str, words)], cwd=ROOT, check=False, capture_output=True, text=True, timeout=patient(240), **how)
+    done = subprocess.run(
+        [*command, *map(str, words)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=patient(240),
+        **how,
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
 
 DONE = {0: "ok", 3: "not trustworthy"}
-"""Exit status and verdict of a run to its end: where trust is not the subject, the machine may have had something else to do."""
+"""Exit status and verdict of a run to its end: where trust is not the subject, the machine may have
+had something else to do."""
 
 
 def summary_of(directory: Path) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Root-and-kernel tests. Those marked ``sandbox`` run through `python -m testbed.machine.sandbox -- pytest tests/emulated`, as `make test`
-does."""
+"""Root-and-kernel tests. Those marked ``sandbox`` run through `python -m testbed.machine.sandbox --
+pytest tests/emulated`, as `make test` does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Temporary files of all that tests start lie with the tests' own, which pytest removes in the end: who is killed cannot."""
+    """Temporary files of all that tests start lie with the tests' own, which pytest removes in the
+    end: who is killed cannot."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
         environment.setattr(tempfile, "tempdir", None)
@@ -51,7 +52,8 @@ def awake() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Cluster]:
-    """A `tiny` fabric with its tables, without controller and agents; one for all tests of a module, which leave it whole."""
+    """A `tiny` fabric with its tables, without controller and agents; one for all tests of a
+    module, which leave it whole."""
     with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         yield cluster
 
@@ -59,12 +61,17 @@ def tiny() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def slow() -> Iterator[Cluster]:
     """`tiny` at 1 Mb/s: a full packet takes 33 ms, so queues stand still while a test looks."""
-    with Cluster(load_fabric("tiny").with_(nic_rate=10**10, fabric_rate=10**10), dilation=DILATION, controller=False) as cluster:
+    with Cluster(
+        load_fabric("tiny").with_(nic_rate=10**10, fabric_rate=10**10),
+        dilation=DILATION,
+        controller=False,
+    ) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster whose process was killed lets the test look, however slowly, before it ends this process."""
+    """A cluster whose process was killed lets the test look, however slowly, before it ends this
+    process."""
     monkeypatch.setattr("testbed.emulated.cluster.NOTICE_S", 2 * PATIENCE_S)
     monkeypatch.setattr("testbed.emulated.cluster.FORCE_S", 3 * PATIENCE_S)

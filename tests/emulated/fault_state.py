@@ -1,4 +1,5 @@
-"""Everything that a fault can change of a living cluster, to compare before and after. For test_faults.py and the long runs."""
+"""Everything that a fault can change of a living cluster, to compare before and after. For
+test_faults.py and the long runs."""
 
 from __future__ import annotations
 
@@ -13,10 +14,16 @@ def classes(cluster: Cluster) -> list[str]:
     """Rates and ceilings of every HTB class of the fabric, as tc says them."""
     said = []
     for node in sorted(cluster.net.namespaces):
-        ports = [p.name for p in cluster.fabric.ports if p.node == node or (not node and p.node not in cluster.fabric.hosts)]
+        ports = [
+            p.name
+            for p in cluster.fabric.ports
+            if p.node == node or (not node and p.node not in cluster.fabric.hosts)
+        ]
         lines = "".join(f"class show dev {name}\n" for name in ports)
         command = ["nsenter", f"--net={cluster.net.path_of(node)}", "--", "tc", "-batch", "-"]
-        said += subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
+        said += subprocess.run(
+            command, input=lines, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
     return said
 
 

@@ -1,4 +1,5 @@
-"""Frames and packet sockets for tests of the fabric: what an agent would send, byte by byte, without an agent."""
+"""Frames and packet sockets for tests of the fabric: what an agent would send, byte by byte,
+without an agent."""
 
 from __future__ import annotations
 
@@ -31,14 +32,34 @@ class Got(NamedTuple):
     at: float  # when the kernel had it, seconds: how late this process reads it does not matter
 
 
-def ipv6(src: bytes, dst: bytes, next_header: int, payload: bytes, hop_limit: int = 64, dscp_class: int = dscp.NO_TRIM) -> bytes:
-    return struct.pack("!IHBB", 6 << 28 | dscp_class << 22, len(payload), next_header, hop_limit) + src + dst + payload
+def ipv6(
+    src: bytes,
+    dst: bytes,
+    next_header: int,
+    payload: bytes,
+    hop_limit: int = 64,
+    dscp_class: int = dscp.NO_TRIM,
+) -> bytes:
+    return (
+        struct.pack("!IHBB", 6 << 28 | dscp_class << 22, len(payload), next_header, hop_limit)
+        + src
+        + dst
+        + payload
+    )
 
 
 def mrc(
-    src: int, dst: int, path: bytes, body: bytes = b"", *, hop_limit: int = 64, dscp_class: int = dscp.NO_TRIM, udp_port: int = 4791
+    src: int,
+    dst: int,
+    path: bytes,
+    body: bytes = b"",
+    *,
+    hop_limit: int = 64,
+    dscp_class: int = dscp.NO_TRIM,
+    udp_port: int = 4791,
 ) -> bytes:
-    """A frame that a switch takes for MRC: Ethernet, outer IPv6 to ``path``, inner IPv6, UDP, ``body``."""
+    """A frame that a switch takes for MRC: Ethernet, outer IPv6 to ``path``, inner IPv6, UDP,
+    ``body``."""
     a, b = addressing.inner_address(src), addressing.inner_address(dst)
     udp = struct.pack("!HHHH", 49152, udp_port, 8 + len(body), 0) + body
     # A right checksum, so that it is not for a wrong one that the kernel keeps silent.
@@ -57,10 +78,15 @@ class Wire:
         self.cluster = cluster
         self.name = f"h{host}"
         space = cluster.net.namespaces[self.name]
-        self.receiver = in_namespace(space, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_IPV6)))
+        self.receiver = in_namespace(
+            space,
+            lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_IPV6)),
+        )
         self.receiver.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
         self.receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self.sender = in_namespace(space, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+        self.sender = in_namespace(
+            space, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        )
         self.sender.setsockopt(socket.SOL_SOCKET, 32, 1 << 26)  # SO_SNDBUFFORCE
 
     def send(self, plane: int, frame: bytes) -> bool:
@@ -72,7 +98,8 @@ class Wire:
         return True
 
     def receive(self, count: int, timeout: float = PATIENCE_S, linger: float = 0.0) -> list[Got]:
-        """``count`` frames, or fewer after ``timeout``; then what else comes within ``linger`` seconds."""
+        """``count`` frames, or fewer after ``timeout``; then what else comes within ``linger``
+        seconds."""
         got: list[Got] = []
         until = time.monotonic() + timeout
         while True:
@@ -100,7 +127,8 @@ def wires_of(cluster: Cluster) -> Iterator[list[Wire]]:
 
 
 def at_rest(cluster: Cluster) -> bool:
-    """Wait until every packet has an account: none waits at a port, or in a switch that forwards in user space. False if one is lost."""
+    """Wait until every packet has an account: none waits at a port, or in a switch that forwards in
+    user space. False if one is lost."""
     return wait_until(lambda: quiet(cluster) and books(cluster.counters()) == [])
 
 
@@ -110,6 +138,12 @@ def arrived(wire: Wire) -> list[Got]:
     return wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)
 
 
-def change(before: list[dict[str, int]], after: list[dict[str, int]], column: str) -> dict[str, int]:
+def change(
+    before: list[dict[str, int]], after: list[dict[str, int]], column: str
+) -> dict[str, int]:
     """Ports whose counter moved, and by how much."""
-    return {str(b["port"]): b[column] - a[column] for a, b in zip(before, after, strict=True) if b[column] != a[column]}
+    return {
+        str(b["port"]): b[column] - a[column]
+        for a, b in zip(before, after, strict=True)
+        if b[column] != a[column]
+    }

@@ -1,7 +1,9 @@
-"""Holds a cluster for test_cleanup.py and test_cluster.py, as a program of its own: ``python -m tests.emulated.holder NOTES [OPTION...]``.
+"""Holds a cluster for test_cleanup.py and test_cluster.py, as a program of its own: ``python -m
+tests.emulated.holder NOTES [OPTION...]``.
 
-Appends to NOTES, as JSON lines, what exists so far at every stage of bring-up, and "ready" in the end; then sleeps without looking
-after anything, so that what happens next happens unaided. Options: controller, agents, pcap, user (a program of a user in a host), ovs.
+Appends to NOTES, as JSON lines, what exists so far at every stage of bring-up, and "ready" in the
+end; then sleeps without looking after anything, so that what happens next happens unaided. Options:
+controller, agents, pcap, user (a program of a user in a host), ovs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ def programs() -> list[int]:
     found = []
     for pin in (loader.INGRESS, loader.EGRESS):
         if pin.exists():
-            text = subprocess.run(["bpftool", "-j", "prog", "show", "pinned", str(pin)], capture_output=True, text=True, check=True).stdout
+            text = subprocess.run(
+                ["bpftool", "-j", "prog", "show", "pinned", str(pin)],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
             found.append(int(json.loads(text)["id"]))
     return found
 
@@ -39,13 +46,26 @@ def main(notes: str, *options: str) -> int:
         spaces: list[int] = []
         if cluster is not None:
             spaces = [os.fstat(fd).st_ino for fd in cluster.net.namespaces.values()]
-            named = {"shell": cluster.net.hosts[0].pid if cluster.net.hosts else 0, "controller": cluster.controller_pid}
+            named = {
+                "shell": cluster.net.hosts[0].pid if cluster.net.hosts else 0,
+                "controller": cluster.controller_pid,
+            }
             named["agent"] = cluster._agents[-1].pid if cluster._agents else 0
-            named |= {what: process.pid for what, process in cluster.net.ovs.processes} if cluster.net.ovs else {}
+            named |= (
+                {what: process.pid for what, process in cluster.net.ovs.processes}
+                if cluster.net.ovs
+                else {}
+            )
             named["capture"] = cluster.captures[0].process.pid if cluster.captures else 0
         with open(notes, "a") as out:
-            entry = {"stage": stage, "pid_ns": os.stat("/proc/self/ns/pid").st_ino, "worker": os.getpid()}
-            out.write(json.dumps({**entry, "spaces": spaces, "programs": programs(), **named}) + "\n")
+            entry = {
+                "stage": stage,
+                "pid_ns": os.stat("/proc/self/ns/pid").st_ino,
+                "worker": os.getpid(),
+            }
+            out.write(
+                json.dumps({**entry, "spaces": spaces, "programs": programs(), **named}) + "\n"
+            )
 
     fabric = load_fabric("tiny")
     pcap = [fabric.links[0].name] if "pcap" in options else []

@@ -1,6 +1,8 @@
-"""``python -m tests.emulated.interop_host second|engine FABRIC HOST``: an endpoint on the ports of a host, in whose namespace it runs.
+"""``python -m tests.emulated.interop_host second|engine FABRIC HOST``: an endpoint on the ports of
+a host, in whose namespace it runs.
 
-It takes the orders of docs/how/conform.md, lines of JSON, so that the judge may play with it as well.
+It takes the orders of docs/how/conform.md, lines of JSON, so that the judge may play with it as
+well.
 """
 
 from __future__ import annotations
@@ -37,14 +39,17 @@ class OnSockets:
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
         self.endpoint.connect_qp(self.clock.now(), qpn, remote)
 
-    def post_write(self, qpn: int, number: int, data: bytes, va: int, rkey: int, imm: int | None) -> None:
+    def post_write(
+        self, qpn: int, number: int, data: bytes, va: int, rkey: int, imm: int | None
+    ) -> None:
         self.endpoint.post_write(qpn, number, data, va, rkey, imm)
 
     def port_state(self, plane: int, up: bool) -> None:
         self.endpoint.port_state(self.clock.now(), plane, up)
 
     def turn(self, orders: int) -> bool:
-        """Send and receive until an order comes or some milliseconds have passed; whether one has."""
+        """Send and receive until an order comes or some milliseconds have passed; whether one
+        has."""
         now = self.clock.now()
         while (made := self.endpoint.transmit(now)) is not None:
             try:
@@ -57,7 +62,11 @@ class OnSockets:
         for plane, port in enumerate(self.sockets):
             if port in ready:
                 frame, address = port.recvfrom(1 << 16)
-                if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd" and frame[20] == 41:
+                if (
+                    address[2] != socket.PACKET_OUTGOING
+                    and frame[12:14] == b"\x86\xdd"
+                    and frame[20] == 41
+                ):
                     self.endpoint.receive(self.clock.now(), plane, frame)
         return orders in ready
 
@@ -78,20 +87,28 @@ class Ours:
         for name in ("register", "create_qp", "post_recv", "connect_qp"):
             setattr(self, name, getattr(self.device, name))
 
-    def post_write(self, qpn: int, number: int, data: bytes, va: int, rkey: int, imm: int | None) -> None:
+    def post_write(
+        self, qpn: int, number: int, data: bytes, va: int, rkey: int, imm: int | None
+    ) -> None:
         self.device.post_write(qpn, number, memoryview(data), va, rkey, -1 if imm is None else imm)
 
     def port_state(self, plane: int, up: bool) -> None:
         self.device.port_state(self.device.clock(), plane, up)
 
     def turn(self, orders: int) -> bool:
-        return orders in self.device.turn(self.device.clock() + self.device.wall.patience(0.02), [orders])
+        return orders in self.device.turn(
+            self.device.clock() + self.device.wall.patience(0.02), [orders]
+        )
 
     def completions(self) -> list[dict[str, Any]]:
         return answers(rows(self.device.engine.completions()))
 
     def violations(self) -> list[str]:
-        return [f"{name}: {n}" for name, n in self.device.counters().items() if n and name.startswith(("rx_bad", "rx_unexpected", "bad_"))]
+        return [
+            f"{name}: {n}"
+            for name, n in self.device.counters().items()
+            if n and name.startswith(("rx_bad", "rx_unexpected", "bad_"))
+        ]
 
 
 def main(kind: str, fabric_name: str, host: int) -> None:
@@ -119,7 +136,14 @@ def main(kind: str, fabric_name: str, host: int) -> None:
             elif op == "connect":
                 end.connect_qp(qpn, order)
             elif op == "write":
-                end.post_write(qpn, order["id"], bytes(order["bytes"]), order["va"], order["rkey"], order.get("imm"))
+                end.post_write(
+                    qpn,
+                    order["id"],
+                    bytes(order["bytes"]),
+                    order["va"],
+                    order["rkey"],
+                    order.get("imm"),
+                )
             elif op == "recv":
                 end.post_recv(qpn, order["id"])
             elif op == "port":

@@ -1,6 +1,8 @@
-"""Machines for tests: network namespaces with a wire between each of them and all others, and a time of their own.
+"""Machines for tests: network namespaces with a wire between each of them and all others, and a
+time of their own.
 
-A command on one sees its own clocks, which began 1,000 s earlier on the next, and none of the others' interfaces.
+A command on one sees its own clocks, which began 1,000 s earlier on the next, and none of the
+others' interfaces.
 """
 
 from __future__ import annotations
@@ -33,7 +35,16 @@ class Machine:
     def prefix(self) -> list[str]:
         """What a command begins with that runs on this machine."""
         offset = str(EARLIER_S * self.number)
-        own_time = ["unshare", "--time", "--monotonic", offset, "--boottime", offset, "--fork", "--kill-child=KILL"]
+        own_time = [
+            "unshare",
+            "--time",
+            "--monotonic",
+            offset,
+            "--boottime",
+            offset,
+            "--fork",
+            "--kill-child=KILL",
+        ]
         return ["nsenter", f"--net={self.namespace}", *(own_time if self.number else [])]
 
     def run(self, *command: str) -> None:
@@ -41,11 +52,17 @@ class Machine:
 
     @contextmanager
     def wire(self, does: str) -> Iterator[None]:
-        """Meanwhile the wire to it does something to all frames: ``lose`` them, ``lose_some``, ``lose_many``, or ``mark`` what is
-        capable of ECN, as a busy router does."""
+        """Meanwhile the wire to it does something to all frames: ``lose`` them, ``lose_some``,
+        ``lose_many``, or ``mark`` what is capable of ECN, as a busy router does."""
         self.run("tc", "qdisc", "add", "dev", "wire", "clsact")
         with tempfile.TemporaryDirectory() as scratch:
-            clang = ["clang", "-O2", "-target", "bpf", *(f"-I{path}" for path in sorted(Path("/usr/include").glob("*-linux-gnu")))]
+            clang = [
+                "clang",
+                "-O2",
+                "-target",
+                "bpf",
+                *(f"-I{path}" for path in sorted(Path("/usr/include").glob("*-linux-gnu"))),
+            ]
             subprocess.run([*clang, "-c", str(SOURCE), "-o", f"{scratch}/wire.o"], check=True)
             add = ["tc", "filter", "add", "dev", "wire", "ingress", "bpf", "direct-action"]
             self.run(*add, "obj", f"{scratch}/wire.o", "sec", f"wire/{does}")
@@ -56,7 +73,8 @@ class Machine:
 
 
 def reach(command: str = f"{sys.executable} -m mrcbed tools machine") -> str:
-    """For --reach: a machine's name is the number of its namespace's descriptor, and its clock is so many hundred seconds ahead."""
+    """For --reach: a machine's name is the number of its namespace's descriptor, and its clock is
+    so many hundred seconds ahead."""
     own_time = "unshare --time --monotonic {host}00 --boottime {host}00 --fork --kill-child=KILL"
     return f"nsenter --net=/proc/{os.getpid()}/fd/{{host}} {own_time} {command}"
 
@@ -76,14 +94,34 @@ def machines(count: int = 2, mtu: int = MTU) -> Iterator[list[Machine]]:
         lines = ["link add name bridge type bridge", f"link set bridge mtu {mtu} up"]
         for number in range(count):
             lines += [
-                f"link add name to{number} mtu {mtu} type veth peer name wire mtu {mtu} netns {paths[number + 1]}",
+                (
+                    f"link add name to{number} mtu {mtu} type veth peer name wire mtu {mtu} "
+                    f"netns {paths[number + 1]}"
+                ),
                 f"link set to{number} master bridge up",
             ]
-        subprocess.run(["nsenter", f"--net={paths[0]}", "ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+        subprocess.run(
+            ["nsenter", f"--net={paths[0]}", "ip", "-batch", "-"],
+            input="\n".join(lines),
+            text=True,
+            check=True,
+        )
         for number in range(count):
-            own = ["link set lo up", f"addr add 10.9.0.{number + 1}/24 dev wire", "link set wire up"]
-            subprocess.run(["nsenter", f"--net={paths[number + 1]}", "ip", "-batch", "-"], input="\n".join(own), text=True, check=True)
-        yield [Machine(number, str(spaces[number]), f"10.9.0.{number + 1}", paths[number + 1]) for number in range(count)]
+            own = [
+                "link set lo up",
+                f"addr add 10.9.0.{number + 1}/24 dev wire",
+                "link set wire up",
+            ]
+            subprocess.run(
+                ["nsenter", f"--net={paths[number + 1]}", "ip", "-batch", "-"],
+                input="\n".join(own),
+                text=True,
+                check=True,
+            )
+        yield [
+            Machine(number, str(spaces[number]), f"10.9.0.{number + 1}", paths[number + 1])
+            for number in range(count)
+        ]
     finally:
         for fd in (bridge, *spaces):
             os.close(fd)

@@ -1,4 +1,5 @@
-"""A coordinator for test_machines_die.py: ``python -m tests.emulated.machines_holder ON REACH``; sleeps once all machines are up."""
+"""A coordinator for test_machines_die.py: ``python -m tests.emulated.machines_holder ON REACH``;
+sleeps once all machines are up."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from topologies.fabrics import DILATION
 
 def main(on: str, reach: str) -> int:
     try:
-        with tempfile.TemporaryDirectory() as logs, Machines(load_fabric("tiny"), places(on, reach), version(), dilation=DILATION) as world:
+        with (
+            tempfile.TemporaryDirectory() as logs,
+            Machines(load_fabric("tiny"), places(on, reach), version(), dilation=DILATION) as world,
+        ):
             world.start_agents("mrc", {}, Path(logs), 1)
             print("ready", flush=True)
             while True:

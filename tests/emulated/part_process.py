@@ -1,7 +1,8 @@
-"""A part of a fabric on one machine of tests/emulated/machines.py, with packet sockets: ``python -m tests.emulated.part_process PLACE``.
+"""A part of a fabric on one machine of tests/emulated/machines.py, with packet sockets: ``python -m
+tests.emulated.part_process PLACE``.
 
-Carries out JSON lines from standard input, one answer each: ``send`` a frame, ``receive`` frames, tell ``counters`` and what the ``trunk``
-carried. Ends with its input.
+Carries out JSON lines from standard input, one answer each: ``send`` a frame, ``receive`` frames,
+tell ``counters`` and what the ``trunk`` carried. Ends with its input.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from topologies.parts import divide
 def main(place: str) -> int:
     given = json.loads(place)
     fabric = load_fabric(given["fabric"]).with_(**given["settings"])
-    trunk = Trunk(divide(fabric, len(given["addresses"])), given["machine"], tuple(given["addresses"]))
+    trunk = Trunk(
+        divide(fabric, len(given["addresses"])), given["machine"], tuple(given["addresses"])
+    )
     with Cluster(fabric, dilation=DILATION, controller=False, trunk=trunk) as cluster:
         wires = {host: Wire(cluster, host) for host in cluster.part.hosts}
         counters = TrunkCounters()
@@ -37,16 +40,23 @@ def main(place: str) -> int:
             match order.pop("op"):
                 case "send":
                     wire = wires[order["host"]]
-                    answer = [wire.send(order["plane"], bytes.fromhex(frame)) for frame in order["frames"]]
+                    answer = [
+                        wire.send(order["plane"], bytes.fromhex(frame)) for frame in order["frames"]
+                    ]
                 case "receive":
-                    got = wires[order["host"]].receive(order["count"], timeout=order["timeout"], linger=0.05)
+                    got = wires[order["host"]].receive(
+                        order["count"], timeout=order["timeout"], linger=0.05
+                    )
                     answer = [[g.port, g.frame.hex()] for g in got]
                 case "counters":
                     answer = cluster.counters()
                 case "quiesce":
                     answer = cluster.quiesce(cluster.clock.patience(10.0))
                 case "trunk":
-                    answer = {"carried": counters.carried(range(len(fabric.ports))), "strays": counters.strays}
+                    answer = {
+                        "carried": counters.carried(range(len(fabric.ports))),
+                        "strays": counters.strays,
+                    }
             print(json.dumps(answer), flush=True)
         for wire in wires.values():
             wire.close()
@@ -56,12 +66,28 @@ def main(place: str) -> int:
 class PartProcess:
     """The same from outside."""
 
-    def __init__(self, machine: Machine, addresses: list[str], fabric: str = "tiny", **settings: Any) -> None:
-        place = {"fabric": fabric, "machine": machine.number, "addresses": addresses, "settings": settings}
+    def __init__(
+        self, machine: Machine, addresses: list[str], fabric: str = "tiny", **settings: Any
+    ) -> None:
+        place = {
+            "fabric": fabric,
+            "machine": machine.number,
+            "addresses": addresses,
+            "settings": settings,
+        }
         self.process = subprocess.Popen(
-            [*machine.prefix, sys.executable, "-m", "tests.emulated.part_process", json.dumps(place)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+            [
+                *machine.prefix,
+                sys.executable,
+                "-m",
+                "tests.emulated.part_process",
+                json.dumps(place),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
 
     def answer(self) -> Any:
         assert self.process.stdout is not None

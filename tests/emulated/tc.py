@@ -26,14 +26,17 @@ class Stats(NamedTuple):
 
 
 class Watch:
-    """A `tc` that stays, asked over and over about one port's queues: an answer takes well under a millisecond."""
+    """A `tc` that stays, asked over and over about one port's queues: an answer takes well under a
+    millisecond."""
 
     def __init__(self, cluster: Cluster, port: str) -> None:
         space = f"--net={cluster.net.switch_namespace}"
         # As JSON: what it prints for people rounds a size near a multiple of 1024.
         command = ["nsenter", space, "--", "stdbuf", "-oL", "tc", "-s", "-j", "-batch", "-"]
         self._ask = f"qdisc show dev {port}\n"
-        self._tc = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._tc = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def read(self) -> dict[str, Stats]:
         """By handle: "1:" is HTB as a whole, then :data:`HIGH` and :data:`DATA`."""
@@ -50,5 +53,10 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._tc.communicate(timeout=patient(5))

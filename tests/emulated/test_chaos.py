@@ -1,6 +1,8 @@
-"""Chaos in the machinery: processes killed at random moments, disks that are full or read-only, two runs at once, the rest of a dead run.
+"""Chaos in the machinery: processes killed at random moments, disks that are full or read-only, two
+runs at once, the rest of a dead run.
 
-Each time: a clear end, nothing lost that was finished, nothing left behind. tests/soak/test_chaos.py goes on for as long as one likes.
+Each time: a clear end, nothing lost that was finished, nothing left behind.
+tests/soak/test_chaos.py goes on for as long as one likes.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ def test_a_disk_that_fills_up_in_mid_run(start: Any, small_disk: Path) -> None:
     assert run.front.wait(4 * PATIENCE_S) == 2, run.said.read_text()
     run.seen.assert_gone()
     last = run.said.read_text().splitlines()[-1]
-    assert last.startswith(f"mrcbed: {run.out}: cannot write results (No space left on device): make room there"), last
+    assert last.startswith(
+        f"mrcbed: {run.out}: cannot write results (No space left on device): make room there"
+    ), last
     assert f"--resume --out {run.out}" in last and "Traceback" not in run.said.read_text()
     assert [(record["seed"], record["outcome"]) for record in run.valid()] == [(1, "done")]
     assert not list(run.out.glob(".*.part"))
@@ -92,20 +96,34 @@ def test_a_disk_that_fills_up_in_mid_run(start: Any, small_disk: Path) -> None:
 def test_a_folder_that_cannot_be_written(small_disk: Path) -> None:
     (small_disk / "out").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    for out, says in ((small_disk / "out", "nothing can be written there"), (small_disk / "new", "Read-only file system")):
+    for out, says in (
+        (small_disk / "out", "nothing can be written there"),
+        (small_disk / "new", "Read-only file system"),
+    ):
         done = mrcbed("run", "smoke", "--out", out)
         last = done.stderr.splitlines()[-1]
-        assert (done.returncode, done.stdout) == (2, "") and last.startswith("mrcbed: ") and says in last, done.stderr
+        assert (
+            (done.returncode, done.stdout) == (2, "")
+            and last.startswith("mrcbed: ")
+            and says in last
+        ), done.stderr
         assert "building" not in done.stderr, "it is refused before anything is built"
 
 
-def test_the_second_of_two_runs_is_refused_and_the_first_goes_on(start: Any, tmp_path: Path) -> None:
-    first = start(tmp_path / "first", *QUICK, "--set", "workload.steps=100000", "--set", "timeout=100")
+def test_the_second_of_two_runs_is_refused_and_the_first_goes_on(
+    start: Any, tmp_path: Path
+) -> None:
+    first = start(
+        tmp_path / "first", *QUICK, "--set", "workload.steps=100000", "--set", "timeout=100"
+    )
     wait_for(lambda: list(first.out.glob("raw/*/h0.jsonl")), first)
     first.look()
     done = mrcbed("run", "smoke", "--out", tmp_path / "second")
     line = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and f"(process {first.front.pid}, results in {tmp_path / 'first'}"[:60] in line, done.stderr
+    assert (
+        done.returncode == 2
+        and f"(process {first.front.pid}, results in {tmp_path / 'first'}"[:60] in line
+    ), done.stderr
     assert "wait for its end" in line and not (tmp_path / "second").exists()
     assert first.front.poll() is None
     with pytest.raises(Measuring):
@@ -117,12 +135,16 @@ def test_the_second_of_two_runs_is_refused_and_the_first_goes_on(start: Any, tmp
 
 
 def test_a_run_beside_the_rest_of_a_dead_one(start: Any, tmp_path: Path) -> None:
-    """Should the mechanism ever fail: the next run comes up all the same, and leaves to `clean` what is not its own."""
+    """Should the mechanism ever fail: the next run comes up all the same, and leaves to `clean`
+    what is not its own."""
     front = subprocess.Popen(["sleep", "60"])
     mark = mark_of(front)
     front.kill()
     front.wait()
-    stale = "ip link add name p0-t0-0-u0 index 1000 type veth peer name h0-p0 index 1001 && echo up && exec sleep 60"
+    stale = (
+        "ip link add name p0-t0-0-u0 index 1000 type veth peer name h0-p0 index 1001 && echo up "
+        "&& exec sleep 60"
+    )
     words = ["unshare", "-n", "sh", "-c", stale]
     rest = subprocess.Popen(words, env={**os.environ, RUN_MARK: mark}, stdout=subprocess.PIPE)
     try:
@@ -131,7 +153,9 @@ def test_a_run_beside_the_rest_of_a_dead_one(start: Any, tmp_path: Path) -> None
         assert run.front.wait(4 * PATIENCE_S) in (0, 3), run.said.read_text()
         run.seen.assert_gone()
         assert rest.poll() is None, "it was not ours to end"
-        assert [item["pid"] for item in json.loads(mrcbed("tools", "clean", "--json").stdout)["found"]] == [rest.pid]
+        assert [
+            item["pid"] for item in json.loads(mrcbed("tools", "clean", "--json").stdout)["found"]
+        ] == [rest.pid]
         assert rest.wait(PATIENCE_S) == -9
     finally:
         rest.kill()

@@ -1,6 +1,8 @@
-"""Whatever ends, everything of a run ends, unaided: no namespace, interface, queue, pin or process stays.
+"""Whatever ends, everything of a run ends, unaided: no namespace, interface, queue, pin or process
+stays.
 
-Each run here is a sandbox of its own (holder.py) inside that of the tests, so this process can see all of it from outside.
+Each run here is a sandbox of its own (holder.py) inside that of the tests, so this process can see
+all of it from outside.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ NS_GET_PARENT = 0xB702
 
 
 def _pid_spaces(pid: int) -> list[int]:
-    """The inodes of a process's PID namespace and of the one around it, as far as we may see them. Raises OSError."""
+    """The inodes of a process's PID namespace and of the one around it, as far as we may see them.
+    Raises OSError."""
     own = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
     spaces = [os.fstat(own).st_ino]
     try:
@@ -54,9 +57,19 @@ class Run:
         self.notes = directory / "notes"
         self.errors = directory / "errors"
         self.front = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.emulated.holder", str(self.notes), *options],
-            cwd=ROOT, env={**os.environ, "MRCBED_CRASH_AT": crash}, stderr=self.errors.open("wb"),
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-m",
+                "tests.emulated.holder",
+                str(self.notes),
+                *options,
+            ],
+            cwd=ROOT,
+            env={**os.environ, "MRCBED_CRASH_AT": crash},
+            stderr=self.errors.open("wb"),
+        )
         self.mark = mark_of(self.front)
 
     def said(self) -> list[dict[str, Any]]:
@@ -73,12 +86,17 @@ class Run:
         return self.said()[-1]
 
     def outside_pid(self, inside: int) -> int:
-        """Our number for a process that the run knows as ``inside``, in its PID namespace or in one below (the controller)."""
+        """Our number for a process that the run knows as ``inside``, in its PID namespace or in one
+        below (the controller)."""
         space = self.said()[-1]["pid_ns"]
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 spaces = _pid_spaces(int(entry))
-                numbers = next(line for line in Path(f"/proc/{entry}/status").read_text().splitlines() if line.startswith("NSpid:"))
+                numbers = next(
+                    line
+                    for line in Path(f"/proc/{entry}/status").read_text().splitlines()
+                    if line.startswith("NSpid:")
+                )
             except OSError:
                 continue
             if space in spaces and int(numbers.split()[-1 - spaces.index(space)]) == inside:
@@ -88,7 +106,9 @@ class Run:
     def remains(self) -> list[str]:
         """What is still there of it."""
         said = self.said()
-        spaces, programs = ({item for note in said for item in note[key]} for key in ("spaces", "programs"))
+        spaces, programs = (
+            {item for note in said for item in note[key]} for key in ("spaces", "programs")
+        )
         return remains(self.mark, {note["pid_ns"] for note in said}, spaces, programs)
 
     def assert_gone(self) -> None:
@@ -111,13 +131,24 @@ def runs(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_crash_at_any_point_of_start_up_leaves_nothing(runs: Any, point: str) -> None:
-    """An error there, and, at every other point, a kill -9, which the kernel alone cleans up after: both runs at once."""
-    options = ["agents"] if point.startswith("agents") else ["controller"] if point in ("captures", "started") else []
+    """An error there, and, at every other point, a kill -9, which the kernel alone cleans up after:
+    both runs at once."""
+    options = (
+        ["agents"]
+        if point.startswith("agents")
+        else ["controller"]
+        if point in ("captures", "started")
+        else []
+    )
     ways = {"": 70} | ({":kill": 137} if CRASH_POINTS.index(point) % 2 else {})
-    for run, status in [(runs(*options, crash=point + how), status) for how, status in ways.items()]:
+    for run, status in [
+        (runs(*options, crash=point + how), status) for how, status in ways.items()
+    ]:
         assert run.front.wait(patient(30)) == status
         run.assert_gone()
-        assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), "it did not get as far as the point"
+        assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), (
+            "it did not get as far as the point"
+        )
         assert (f"crash injected at {point}" in run.errors.read_text()) == (status == 70)
 
 
@@ -126,7 +157,11 @@ def test_kill_9_of_any_process_ends_all(runs: Any, victim: str) -> None:
     run = runs("agents", "pcap", "user", *(["controller"] if victim == "worker" else []))
     state = run.wait_ready()
     assert run.remains(), "the test must be able to see the run"
-    pid = run.front.pid if victim == "front" else run.outside_pid(1 if victim == "init" else state[victim])
+    pid = (
+        run.front.pid
+        if victim == "front"
+        else run.outside_pid(1 if victim == "init" else state[victim])
+    )
     os.kill(pid, signal.SIGKILL)
     run.assert_gone()
 
@@ -158,7 +193,11 @@ def test_clean_ends_the_rest_of_a_dead_run_and_its_interfaces() -> None:
     front.kill()
     front.wait()
     script = "ip link add left type veth peer name over && echo up && exec sleep 60"
-    rest = subprocess.Popen(["unshare", "-n", "sh", "-c", script], env={**os.environ, RUN_MARK: mark}, stdout=subprocess.PIPE)
+    rest = subprocess.Popen(
+        ["unshare", "-n", "sh", "-c", script],
+        env={**os.environ, RUN_MARK: mark},
+        stdout=subprocess.PIPE,
+    )
     assert rest.stdout is not None and rest.stdout.readline() == b"up\n"
 
     def clean(*options: str) -> str:
@@ -199,15 +238,24 @@ def test_the_sandbox_leaves_no_mount_outside() -> None:
 @pytest.mark.skipif(CLOSED, reason="only root can reach this clone")
 def test_not_root_is_one_line() -> None:
     command = [sys.executable, "-m", "testbed.machine.sandbox", "--", "true"]
-    done = subprocess.run(command, cwd=ROOT, user=65534, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, user=65534, check=False, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (2, "mrcbed: mrcbed needs root: run it with sudo\n")
 
 
 def test_closed_standard_streams_are_no_obstacle(tmp_path: Path) -> None:
-    """As a service or a CI system may start us. What a program writes to descriptor 1 must not land in a file of ours."""
+    """As a service or a CI system may start us. What a program writes to descriptor 1 must not land
+    in a file of ours."""
     said = tmp_path / "said"
-    code = f"import os; open({str(said)!r}, 'w').write(' '.join(os.readlink(f'/proc/self/fd/{{n}}') for n in range(3)))"
-    command = f'exec {sys.executable} -m testbed.machine.sandbox -- {sys.executable} -c "{code}" <&- >&- 2>&-'
+    code = (
+        f"import os; open({str(said)!r}, 'w').write(' '.join(os.readlink(f'/proc/self/fd/{{n}}') "
+        "for n in range(3)))"
+    )
+    command = (
+        f'exec {sys.executable} -m testbed.machine.sandbox -- {sys.executable} -c "{code}" <&- '
+        ">&- 2>&-"
+    )
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0
     assert said.read_text() == "/dev/null /dev/null /dev/null"
 
@@ -215,7 +263,8 @@ def test_closed_standard_streams_are_no_obstacle(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")
 @pytest.mark.parametrize("victim", ["front", "ovs-vswitchd", "ovsdb-server"])
 def test_open_vswitch_leaves_nothing_either(runs: Any, victim: str) -> None:
-    """kill -9 of the run's own processes, or of one of Open vSwitch's: no daemon, socket, database or bridge stays."""
+    """kill -9 of the run's own processes, or of one of Open vSwitch's: no daemon, socket, database
+    or bridge stays."""
     run = runs("controller", "ovs")
     state = run.wait_ready()
     daemons = [run.outside_pid(state[name]) for name in ("ovs-vswitchd", "ovsdb-server")]
@@ -225,7 +274,9 @@ def test_open_vswitch_leaves_nothing_either(runs: Any, victim: str) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in daemons)
     assert not list(Path(RUN_DIR).glob("ovs-*"))
     if victim.startswith("ovs"):
-        assert f"{victim} (process" in run.errors.read_text() and "SIGKILL" in run.errors.read_text()
+        assert (
+            f"{victim} (process" in run.errors.read_text() and "SIGKILL" in run.errors.read_text()
+        )
 
 
 @pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")

@@ -1,4 +1,5 @@
-"""Runs that are stopped, killed, or lose a process on the way: what is kept, what is said, what is left."""
+"""Runs that are stopped, killed, or lose a process on the way: what is kept, what is said, what is
+left."""
 
 from __future__ import annotations
 
@@ -15,7 +16,17 @@ import pandas as pd
 import pytest
 
 from testbed.machine.slowness import patient
-from tests.emulated.command import DONE, LONG, MRCBED, QUICK, ROOT, UNDRAWN, manifest_of, mrcbed, summary_of
+from tests.emulated.command import (
+    DONE,
+    LONG,
+    MRCBED,
+    QUICK,
+    ROOT,
+    UNDRAWN,
+    manifest_of,
+    mrcbed,
+    summary_of,
+)
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
 
@@ -27,9 +38,20 @@ class Started:
 
     def __init__(self, directory: Path, *words: str, drawn: bool) -> None:
         self.out, self.said = directory / "out", directory / "said"
-        command = [*([MRCBED] if drawn else UNDRAWN), "run", "smoke", "--dilation", "fabric", "--out", str(self.out), *words]
+        command = [
+            *([MRCBED] if drawn else UNDRAWN),
+            "run",
+            "smoke",
+            "--dilation",
+            "fabric",
+            "--out",
+            str(self.out),
+            *words,
+        ]
         with self.said.open("wb") as said:
-            self.front = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            self.front = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+            )
         self.seen = Outside(self.front)
 
     def wait_for_steps(self, count: int = 16) -> None:
@@ -62,7 +84,8 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None:
-    """Stopped for a second, as by a machine that has no core for it: the verdict and every figure say so."""
+    """Stopped for a second, as by a machine that has no core for it: the verdict and every figure
+    say so."""
     run = start(*QUICK, "--set", "workload.steps=20", drawn=True)
     run.wait_for_steps()
     agent = run.seen.pid_of("agent-h2 ")
@@ -74,7 +97,9 @@ def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None
     verdict = made["fidelity"]["verdict"]
     assert summary_of(run.out)["verdict"] == "not trustworthy" and made["wrong"] == 0
     assert verdict in ("doubtful", "invalid"), "invalid if a port could not keep its rate"
-    assert any("acted late" in reason and ("h2" in reason or "h3" in reason) for reason in made["distrust"]), "h2 and h3 share a process"
+    assert any(
+        "acted late" in reason and ("h2" in reason or "h3" in reason) for reason in made["distrust"]
+    ), "h2 and h3 share a process"
     drawn = [path.read_text() for path in (run.out / "plots").glob("*.svg")]
     assert drawn and all(f"<!-- fidelity: {verdict} (1 run) -->" in text for text in drawn)
     assert manifest_of(run.out)["fidelity"][made["run"]]["reasons"] == made["distrust"]
@@ -90,7 +115,10 @@ def test_the_controllers_death_is_noted_and_changes_nothing(start: Any) -> None:
     run.seen.assert_gone()
     figures = run.run()
     assert (figures["steps"], figures["wrong"], figures["packets"]["unexplained"]) == (30, 0, 0)
-    assert "the controller is gone" in figures["notes"][0] and "the controller is gone" in run.said.read_text()
+    assert (
+        "the controller is gone" in figures["notes"][0]
+        and "the controller is gone" in run.said.read_text()
+    )
     events = pd.read_parquet(run.out / "events.parquet")
     assert len(events[events["kind"] == "controller"]) == 1
 
@@ -111,7 +139,9 @@ def test_an_agents_death_ends_the_run_and_names_the_host(start: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: Any, number: signal.Signals) -> None:
+def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(
+    start: Any, number: signal.Signals
+) -> None:
     drawn = number == signal.SIGINT
     run = start(*LONG, drawn=drawn)
     run.wait_for_steps()
@@ -119,7 +149,10 @@ def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: 
 
     def network_gone() -> bool:
         """Init and worker are left, which write results."""
-        return not any(left.startswith("program") for left in run.seen.left()) and len(run.seen.processes()) <= 2
+        return (
+            not any(left.startswith("program") for left in run.seen.left())
+            and len(run.seen.processes()) <= 2
+        )
 
     assert wait_until(lambda: network_gone() or (run.out / "summary.json").exists())
     assert network_gone(), "before results are drawn"
@@ -127,9 +160,17 @@ def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: 
     run.seen.assert_gone()
     assert "Traceback" not in run.said.read_text()
     summary = summary_of(run.out)
-    assert summary["verdict"] == run.run()["verdict"] == manifest_of(run.out)["verdict"] == "interrupted"
+    assert (
+        summary["verdict"]
+        == run.run()["verdict"]
+        == manifest_of(run.out)["verdict"]
+        == "interrupted"
+    )
     assert run.run()["steps"] > 0 and run.run()["wrong"] == 0
-    assert len(pd.read_parquet(run.out / "steps.parquet")) >= 16 and bool([*run.out.glob("plots/*.png")]) == drawn
+    assert (
+        len(pd.read_parquet(run.out / "steps.parquet")) >= 16
+        and bool([*run.out.glob("plots/*.png")]) == drawn
+    )
 
 
 @pytest.mark.parametrize("victim", ["front", "worker"])
@@ -139,7 +180,11 @@ def test_kill_9_in_mid_run_leaves_only_what_was_on_disk(start: Any, victim: str)
     os.kill(run.front.pid if victim == "front" else run.seen.worker(), signal.SIGKILL)
     run.seen.assert_gone()
     assert run.steps() >= 16
-    lines = [json.loads(line) for path in run.out.glob("raw/*/h*.jsonl") for line in path.read_text().splitlines()[:-1]]
+    lines = [
+        json.loads(line)
+        for path in run.out.glob("raw/*/h*.jsonl")
+        for line in path.read_text().splitlines()[:-1]
+    ]
     assert all(line["ok"] for line in lines if line["kind"] == "step")
     assert any('"start"' in path.read_text() for path in run.out.glob("raw/*/runner.jsonl"))
     assert "verdict" not in manifest_of(run.out), "the manifest of the start"
@@ -160,8 +205,13 @@ def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
     done = mrcbed("run", "smoke", *words, "--resume", "--out", run.out)
     assert done.returncode in DONE, done.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    made = [(r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]]
+    made = [
+        (r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]
+    ]
     assert made == [("mrc", 1, 8, 0), ("mrc", 2, 8, 0)]
-    assert len(pd.read_parquet(run.out / "runs.parquet")) == 2 and len(set(pd.read_parquet(run.out / "steps.parquet")["run"])) == 2
+    assert (
+        len(pd.read_parquet(run.out / "runs.parquet")) == 2
+        and len(set(pd.read_parquet(run.out / "steps.parquet")["run"])) == 2
+    )
     ends = [session["ended"] for session in manifest_of(run.out)["sessions"]]
     assert ends[0] is None and ends[-1] is not None

@@ -46,8 +46,18 @@ def test_the_prompt_works_over_both(two: list[Machine]) -> None:
     done = mrcbed("up", "tiny", "--on", on(two), "--reach", reach(), input=PROMPT)
     assert done.returncode == 1, "two of its lines are refused"
     said = done.stdout
-    assert "0% dropped (12/12 received)" in done.stderr  # where Mininet prints what its own commands say
-    way = ["h0-p0", "p0-t0-0-d0", "p0-t0-0-u1", "p0-t1-1-d0", "p0-t1-1-d1", "p0-t0-1-u1", "p0-t0-1-d1", "h3-p0"]
+    # where Mininet prints what its own commands say
+    assert "0% dropped (12/12 received)" in done.stderr
+    way = [
+        "h0-p0",
+        "p0-t0-0-d0",
+        "p0-t0-0-u1",
+        "p0-t1-1-d0",
+        "p0-t1-1-d1",
+        "p0-t0-1-u1",
+        "p0-t0-1-d1",
+        "h3-p0",
+    ]
     rows = re.findall(r"^ \d+ +([\w-]+) +(?:in|out) ", said, re.MULTILINE)
     assert rows == [*way, *way[:4]], said
     assert "lost after p0-t1-1-d0: seen arriving at p0-t1-1, then no more" in said
@@ -74,7 +84,10 @@ def test_the_prompt_works_over_both(two: list[Machine]) -> None:
             ("--on", "a=10.9.0.1,b=10.9.0.2,c=10.9.0.3"),
             "mrcbed: fabric 'tiny' has 2 T0 per plane, and each machine needs one: give at most 2",
         ),
-        (("--on", "a=10.9.0.1,b=10.9.0.2", "--switch", "ovs"), "mrcbed: --on: several machines have eBPF switches"),
+        (
+            ("--on", "a=10.9.0.1,b=10.9.0.2", "--switch", "ovs"),
+            "mrcbed: --on: several machines have eBPF switches",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(words: tuple[str, ...], line: str) -> None:
@@ -90,13 +103,15 @@ def test_a_wire_with_too_small_frames_is_refused_with_the_fix() -> None:
         assert done.returncode == 2
         said = done.stderr.splitlines()[-1]
         assert said == (
-            f"mrcbed: {both[0].name}: the way to 10.9.0.2 (wire) carries 1500 bytes, and fabric 'tiny' needs 4338: "
-            "raise its MTU, or set a smaller mtu in the fabric"
+            f"mrcbed: {both[0].name}: the way to 10.9.0.2 (wire) carries 1500 bytes, and fabric "
+            "'tiny' needs 4338: raise its MTU, or set a smaller mtu in the fabric"
         )
 
 
 def test_an_address_of_another_machine_is_refused(two: list[Machine]) -> None:
-    done = mrcbed("up", "tiny", "--on", f"{two[0].name}=10.9.0.9,{two[1].name}=10.9.0.2", "--reach", reach())
+    done = mrcbed(
+        "up", "tiny", "--on", f"{two[0].name}=10.9.0.9,{two[1].name}=10.9.0.2", "--reach", reach()
+    )
     assert done.returncode == 2
     assert "would leave from 10.9.0.1, not from 10.9.0.9" in done.stderr.splitlines()[-1]
 
@@ -112,4 +127,7 @@ def test_a_wire_that_lets_nothing_through_is_named(two: list[Machine]) -> None:
         done = mrcbed("up", "tiny", "--on", on(two), "--reach", reach())
     assert done.returncode == 2
     said = done.stderr.splitlines()[-1]
-    assert f"no frame came from {two[0].name} to {two[1].name} and back: let UDP port 47908 pass between them" in said
+    assert (
+        f"no frame came from {two[0].name} to {two[1].name} and back: let UDP port 47908 "
+        "pass between them"
+    ) in said

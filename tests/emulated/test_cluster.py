@@ -1,4 +1,5 @@
-"""The cluster as one object: controller, agents, captures, and what it says when one of them dies."""
+"""The cluster as one object: controller, agents, captures, and what it says when one of them
+dies."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def routes() -> dict[bytes, bytes]:
 def whole() -> Iterator[Cluster]:
     """With controller."""
     said: list[tuple[str, float]] = []
-    with Cluster(FABRIC, dilation=DILATION, progress=lambda what, share: said.append((what, share))) as cluster:
+    with Cluster(
+        FABRIC, dilation=DILATION, progress=lambda what, share: said.append((what, share))
+    ) as cluster:
         assert said and all(0 <= share <= 1 for _, share in said)
         yield cluster
 
@@ -65,7 +68,9 @@ def test_the_controller_programs_what_the_cluster_would_alone(whole: Cluster) ->
 def test_agents_come_up_without_root_and_go(whole: Cluster, tmp_path: Path) -> None:
     for turn in range(2):  # a second time on the same fabric
         whole.start_agents("mrc", {}, tmp_path / str(turn), seed=turn)
-        assert [agent.call("hello")["uid"] for agent in whole.agents] == [sandbox.agent_uid(n) for n in range(FABRIC.host_count)]
+        assert [agent.call("hello")["uid"] for agent in whole.agents] == [
+            sandbox.agent_uid(n) for n in range(FABRIC.host_count)
+        ]
         assert all((tmp_path / str(turn) / f"{host}.jsonl").exists() for host in FABRIC.hosts)
         whole.check()
         whole.stop_agents()
@@ -74,15 +79,25 @@ def test_agents_come_up_without_root_and_go(whole: Cluster, tmp_path: Path) -> N
 
 
 def test_agents_that_cannot_be_are_one_line(whole: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^the agents did not come up: no transport 'no-such-transport': there are [\w, ]+$"):
+    with pytest.raises(
+        UserError,
+        match=r"^the agents did not come up: no transport 'no-such-transport': there are [\w, ]+$",
+    ):
         whole.start_agents("no-such-transport", {}, tmp_path, seed=0)
     whole.check()
 
 
-def test_an_agent_that_does_not_come_up_is_one_line(whole: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_does_not_come_up_is_one_line(
+    whole: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = whole.net.path_of
-    monkeypatch.setattr(whole.net, "path_of", lambda name: "/nowhere" if name == "h2" else real(name))
-    with pytest.raises(UserError, match=r"^the agent of h2 did not come up: agent: .*No such file or directory: '/nowhere'$"):
+    monkeypatch.setattr(
+        whole.net, "path_of", lambda name: "/nowhere" if name == "h2" else real(name)
+    )
+    with pytest.raises(
+        UserError,
+        match=r"^the agent of h2 did not come up: agent: .*No such file or directory: '/nowhere'$",
+    ):
         whole.start_agents("mrc", {}, tmp_path, seed=0)
     whole.check()
 
@@ -93,7 +108,9 @@ def test_a_dead_agent_is_named(tmp_path: Path) -> None:
         cluster.start_agents("mrc", {}, tmp_path, seed=0)
         pid = cluster.agents[1].call("hello")["pid"]
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ClusterDied, match=rf"the agent of h1 \(process {pid}\) was killed by SIGKILL"):
+        with pytest.raises(
+            ClusterDied, match=rf"the agent of h1 \(process {pid}\) was killed by SIGKILL"
+        ):
             wait_until(cluster.check)
 
 
@@ -110,7 +127,9 @@ def test_traffic_does_not_notice_the_controllers_death() -> None:
 
 
 def test_faults_quiesce_and_the_capture_lives_through_them(tmp_path: Path) -> None:
-    with Cluster(FABRIC, dilation=DILATION, controller=False, pcap_links=[LINK], pcap_dir=tmp_path) as cluster:
+    with Cluster(
+        FABRIC, dilation=DILATION, controller=False, pcap_links=[LINK], pcap_dir=tmp_path
+    ) as cluster:
         assert crossing(cluster) == 4
         cluster.set_link(LINK, False)
         assert crossing(cluster) == 3
@@ -152,10 +171,15 @@ def test_an_unknown_capture_link_is_refused_before_anything_is_built(tmp_path: P
 
 
 def test_outside_the_sandbox_is_an_error_for_people() -> None:
-    code = "from testbed.emulated.cluster import Cluster; from topologies import load_fabric; Cluster(load_fabric('tiny'), dilation=1e4)"
+    code = (
+        "from testbed.emulated.cluster import Cluster; from topologies import load_fabric; "
+        "Cluster(load_fabric('tiny'), dilation=1e4)"
+    )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MRCBED")}
     command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert "UserError: a fabric is built inside the sandbox only" in done.stderr
 
 
@@ -164,6 +188,12 @@ def test_missing_tools_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     real = shutil.which
     for tool in ("bpftool", "mnexec", "ip", "tc"):
-        monkeypatch.setattr(shutil, "which", lambda name, path=None, lacking=tool: None if name == lacking else real(name, path=path))
+        monkeypatch.setattr(
+            shutil,
+            "which",
+            lambda name, path=None, lacking=tool: (
+                None if name == lacking else real(name, path=path)
+            ),
+        )
         with pytest.raises(UserError, match=f"{tool} is missing: install it with apt-get install"):
             Cluster(FABRIC, dilation=DILATION, controller=False).start()

@@ -1,4 +1,5 @@
-"""Probers on real namespaces: every probe comes back, broken cables are named, under load too, and the books still balance."""
+"""Probers on real namespaces: every probe comes back, broken cables are named, under load too, and
+the books still balance."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class Watch:
         self.logs = LOGS[-1]
 
     def hear(self, note: dict[str, Any]) -> None:
-        self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
+        self.localiser.add(
+            note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"]
+        )
         self.ever |= {(v.link, v.state) for v in self.localiser.judge(self.cluster.clock.now())}
 
     def found(self) -> dict[str, str]:
@@ -103,23 +106,44 @@ def test_every_probe_comes_back(watch: Watch) -> None:
     cluster = watch.cluster
     before, begun = counted(cluster), time.monotonic()
     enough = 40 * 2 * FABRIC.planes  # two probes a plane and interval
-    assert wait_until(lambda: min(b["mapper_tx"] - a["mapper_tx"] for a, b in zip(before, counted(cluster), strict=True)) >= enough)
+    assert wait_until(
+        lambda: (
+            min(
+                b["mapper_tx"] - a["mapper_tx"]
+                for a, b in zip(before, counted(cluster), strict=True)
+            )
+            >= enough
+        )
+    )
     most = (time.monotonic() - begun) / (2 * RTT_S) * 2 * FABRIC.planes
-    assert all(b["mapper_tx"] - a["mapper_tx"] <= 1.1 * most for a, b in zip(before, counted(cluster), strict=True))
+    assert all(
+        b["mapper_tx"] - a["mapper_tx"] <= 1.1 * most
+        for a, b in zip(before, counted(cluster), strict=True)
+    )
     for agent in cluster.agents:
         agent.call("mapper_stop")
     assert wait_until(lambda: all(b["mapper_rx"] == b["mapper_tx"] for b in counted(cluster)))
-    assert all(b["mapper_lost"] == b["mapper_foreign"] == b["mapper_corrupt"] == b["rx_foreign"] == 0 for b in counted(cluster))
+    assert all(
+        b["mapper_lost"] == b["mapper_foreign"] == b["mapper_corrupt"] == b["rx_foreign"] == 0
+        for b in counted(cluster)
+    )
     assert watch.found() == {}
 
 
 @pytest.mark.parametrize("cable", ["h0:p0-t0-0", "p0-t0-0:p0-t1-1", "p1-t0-1:p1-t1-0"])
-def test_a_cable_that_is_pulled_is_named_and_cleared_when_it_is_back(watch: Watch, cable: str) -> None:
+def test_a_cable_that_is_pulled_is_named_and_cleared_when_it_is_back(
+    watch: Watch, cable: str
+) -> None:
     cluster = watch.cluster
 
     def written(state: str) -> bool:
-        """Whether an agent has found this by itself, and written it down. Alone it takes longer than all of them together."""
-        own = [line for line in logged(watch.logs, "mapper") if line["link"] == cable and {"sent", "lost", "since"} <= set(line)]
+        """Whether an agent has found this by itself, and written it down. Alone it takes longer
+        than all of them together."""
+        own = [
+            line
+            for line in logged(watch.logs, "mapper")
+            if line["link"] == cable and {"sent", "lost", "since"} <= set(line)
+        ]
         return any(line["state"] == state for line in own)
 
     cluster.set_link(cable, False)
@@ -144,9 +168,13 @@ def test_a_dead_t1_is_named_as_a_switch(watch: Watch) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "cable", "direction", "probability"),
-    [("loss", "h3:p1-t0-1", "up", 0.2), ("loss", "h0:p0-t0-0", "down", 0.2), ("loss", "p0-t0-1:p0-t1-0", "down", 0.3),
-     ("corrupt", "h2:p0-t0-1", "both", 0.2)],
-)  # fmt: skip
+    [
+        ("loss", "h3:p1-t0-1", "up", 0.2),
+        ("loss", "h0:p0-t0-0", "down", 0.2),
+        ("loss", "p0-t0-1:p0-t1-0", "down", 0.3),
+        ("corrupt", "h2:p0-t0-1", "both", 0.2),
+    ],
+)
 def test_a_lossy_cable_is_named_whichever_way_it_loses_with_a_ring_on_top(
     watch: Watch, kind: str, cable: str, direction: str, probability: float
 ) -> None:
@@ -154,7 +182,14 @@ def test_a_lossy_cable_is_named_whichever_way_it_loses_with_a_ring_on_top(
     before = counted(cluster)
     ring = MappedRing(cluster)
     ring.watch = watch
-    acts = [(0.5, lambda: cluster.inject(kind, cable, direction=direction, probability=probability, seed=5))]
+    acts = [
+        (
+            0.5,
+            lambda: cluster.inject(
+                kind, cable, direction=direction, probability=probability, seed=5
+            ),
+        )
+    ]
     try:
         assert ring.run(25, acts)
         assert watch.sees({cable: LOSSY})
@@ -162,8 +197,13 @@ def test_a_lossy_cable_is_named_whichever_way_it_loses_with_a_ring_on_top(
         cluster.heal()
     assert ring.all_right()
     assert {link for link, _ in watch.ever} == {cable}, "and no other"
-    damaged = [b["mapper_corrupt"] - a["mapper_corrupt"] for a, b in zip(before, counted(cluster), strict=True)]
-    assert (sum(damaged) > 0) == (kind == "corrupt") and all(n == 0 for h, n in enumerate(damaged) if f"h{h}:" not in cable)
+    damaged = [
+        b["mapper_corrupt"] - a["mapper_corrupt"]
+        for a, b in zip(before, counted(cluster), strict=True)
+    ]
+    assert (sum(damaged) > 0) == (kind == "corrupt") and all(
+        n == 0 for h, n in enumerate(damaged) if f"h{h}:" not in cable
+    )
 
 
 def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(watch: Watch) -> None:
@@ -180,7 +220,10 @@ def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(wat
         assert wire.send(path.plane, frame)
         assert wait_until(lambda: cluster.agents[1].call("counters")["mapper_foreign"] == heard + 1)
         seen = wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)
-        got = [g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.probe_port(FABRIC)]  # queue pairs of before still talk
+        # queue pairs of before still talk
+        got = [
+            g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.probe_port(FABRIC)
+        ]
         assert [(g.port, g.kind, len(g.frame)) for g in got] == [("h1-p0", OTHERHOST, len(frame))]
     finally:
         wire.close()

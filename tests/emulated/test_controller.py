@@ -1,4 +1,5 @@
-"""The controller process against the kernel: a real map, real interfaces that flap, a real HTTP view. Needs root."""
+"""The controller process against the kernel: a real map, real interfaces that flap, a real HTTP
+view. Needs root."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
 class Lab:
-    """The fabric's cables in an anonymous namespace, and an empty routes map in a bpffs of its own."""
+    """The fabric's cables in an anonymous namespace, and an empty routes map in a bpffs of its
+    own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +56,9 @@ class Lab:
         self.maps.mkdir()
         subprocess.run(["mount", "-t", "bpf", "bpf", self.maps], check=True)
         self.make_map()
-        holder = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        holder = subprocess.Popen(
+            ["unshare", "-n", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert holder.stdin and holder.stdout
         holder.stdin.write(b"x")
         holder.stdin.flush()
@@ -64,11 +68,16 @@ class Lab:
         holder.wait()
         self.netns = f"/proc/{os.getpid()}/fd/{self.fd}"
         batch = "".join(
-            f"link add {li.a.name} index {PORTS[li.a.name]} type veth peer name {li.b.name} index {PORTS[li.b.name]}\n"
-            f"link set {li.a.name} up\nlink set {li.b.name} up\n"
+            f"link add {li.a.name} index {PORTS[li.a.name]} type veth peer name {li.b.name} "
+            f"index {PORTS[li.b.name]}\nlink set {li.a.name} up\nlink set {li.b.name} up\n"
             for li in FABRIC.links
         )
-        subprocess.run(["nsenter", f"--net={self.netns}", "ip", "-batch", "-"], input=batch, text=True, check=True)
+        subprocess.run(
+            ["nsenter", f"--net={self.netns}", "ip", "-batch", "-"],
+            input=batch,
+            text=True,
+            check=True,
+        )
         self.control = socket_in(self.netns)
 
     def make_map(self) -> None:
@@ -80,12 +89,20 @@ class Lab:
         request = fcntl.ioctl(self.control, SIOCGIFFLAGS, struct.pack("16sh14x", name.encode(), 0))
         flags = struct.unpack_from("h", request, 16)[0]
         told = CLOCK.now()
-        fcntl.ioctl(self.control, SIOCSIFFLAGS, struct.pack("16sh14x", name.encode(), flags | IFF_UP if up else flags & ~IFF_UP))
+        fcntl.ioctl(
+            self.control,
+            SIOCSIFFLAGS,
+            struct.pack("16sh14x", name.encode(), flags | IFF_UP if up else flags & ~IFF_UP),
+        )
         return told
 
     def routes(self) -> dict[int, int]:
         """The map, read by bpftool and not by our own code."""
-        dump = subprocess.run(["bpftool", "-j", "map", "dump", "pinned", self.maps / "routes"], check=True, capture_output=True)
+        dump = subprocess.run(
+            ["bpftool", "-j", "map", "dump", "pinned", self.maps / "routes"],
+            check=True,
+            capture_output=True,
+        )
         word = lambda text: int.from_bytes(bytes(int(b, 16) for b in text), sys.byteorder)  # noqa: E731
         return {word(entry["key"]): word(entry["value"]) for entry in json.loads(dump.stdout)}
 
@@ -99,7 +116,11 @@ class Lab:
             "maps": str(self.maps),
             "southbound": "ebpf",
         }
-        path.write_text(json.dumps({**data, "rest_host": "127.0.0.1", "rest_port": 0, "token": TOKEN, **changes}))
+        path.write_text(
+            json.dumps(
+                {**data, "rest_host": "127.0.0.1", "rest_port": 0, "token": TOKEN, **changes}
+            )
+        )
         return path
 
     def close(self) -> None:
@@ -111,7 +132,9 @@ class Lab:
 class Controller:
     def __init__(self, config: Path, root: Path = ROOT) -> None:
         command = [sys.executable, "-m", "testbed.controller", "--config", str(config)]
-        self.process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert self.process.stdout
         line = self.process.stdout.readline().split()
         if len(line) != 2 or line[0] != "ready":
@@ -125,13 +148,17 @@ class Controller:
         self.seen, self.since = len(self.get("/v1/events")), CLOCK.now()
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S
+        ) as answer:
             assert answer.headers["Content-Type"].startswith("application/json")
             return json.load(answer)
 
     def event(self, number: int) -> dict[str, Any]:
         """The ``number``-th change of a link in this test, waited for."""
-        assert wait_until(lambda: len(self.get("/v1/events")) > self.seen + number), self.get("/v1/events")
+        assert wait_until(lambda: len(self.get("/v1/events")) > self.seen + number), self.get(
+            "/v1/events"
+        )
         return dict(self.get("/v1/events")[self.seen + number])
 
     def kill(self) -> str:
@@ -161,7 +188,9 @@ def controller(lab: Lab, living: Controller) -> Iterator[Controller]:
     yield living
     for port in PORTS:
         lab.set_port(port, True)
-    assert wait_until(lambda: living.get("/v1/failed-links") == {}) and living.get("/denylist") == []
+    assert (
+        wait_until(lambda: living.get("/v1/failed-links") == {}) and living.get("/denylist") == []
+    )
     assert lab.routes() == expected_routes()
 
 
@@ -179,7 +208,8 @@ def test_programs_every_table(lab: Lab, controller: Controller) -> None:
 
 
 def test_it_runs_from_a_home_that_is_closed_to_others(lab: Lab, tmp_path: Path) -> None:
-    """Debian 13 makes homes so, and a clone may be as private. The controller is a user 0 to whom the kernel refuses these."""
+    """Debian 13 makes homes so, and a clone may be as private. The controller is a user 0 to whom
+    the kernel refuses these."""
     home = tmp_path / "home"
     for room in ("agents", "testbed", "topologies"):
         shutil.copytree(ROOT / room, home / room, ignore=shutil.ignore_patterns("__pycache__"))
@@ -196,21 +226,36 @@ def test_it_runs_from_a_home_that_is_closed_to_others(lab: Lab, tmp_path: Path) 
 
 def test_a_table_spoilt_behind_its_back_shows(lab: Lab, controller: Controller) -> None:
     key = next(iter(expected_routes())).to_bytes(4, sys.byteorder)
-    subprocess.run(["bpftool", "map", "delete", "pinned", lab.maps / "routes", "key", *(str(b) for b in key)], check=True)
+    subprocess.run(
+        ["bpftool", "map", "delete", "pinned", lab.maps / "routes", "key", *(str(b) for b in key)],
+        check=True,
+    )
     tables = controller.get("/v1/tables")
-    assert [name for name, table in tables.items() if not table["as_computed"]] == [FABRIC.switches[0]]
-    value = PORTS[static_tables(FABRIC)[FABRIC.switches[0]][int.from_bytes(key, sys.byteorder)]].to_bytes(4, sys.byteorder)
+    assert [name for name, table in tables.items() if not table["as_computed"]] == [
+        FABRIC.switches[0]
+    ]
+    value = PORTS[
+        static_tables(FABRIC)[FABRIC.switches[0]][int.from_bytes(key, sys.byteorder)]
+    ].to_bytes(4, sys.byteorder)
     words = ["key", *(str(b) for b in key), "value", *(str(b) for b in value)]
     subprocess.run(["bpftool", "map", "update", "pinned", lab.maps / "routes", *words], check=True)
     assert all(table["as_computed"] for table in controller.get("/v1/tables").values())
 
 
-@pytest.mark.parametrize(("port", "link"), [(LINK.a.name, LINK.name), (LINK.b.name, LINK.name), (NIC.a.name, NIC.name)])
+@pytest.mark.parametrize(
+    ("port", "link"), [(LINK.a.name, LINK.name), (LINK.b.name, LINK.name), (NIC.a.name, NIC.name)]
+)
 @pytest.mark.quiet
 def test_flaps_are_handled_within_100_ms(
-    lab: Lab, controller: Controller, port: str, link: str, record_property: Any, capsys: pytest.CaptureFixture[str]
+    lab: Lab,
+    controller: Controller,
+    port: str,
+    link: str,
+    record_property: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Either end of a cable, and a host's end, whose carrier loss is all that the switch's side sees."""
+    """Either end of a cable, and a host's end, whose carrier loss is all that the switch's side
+    sees."""
     assert controller.get("/v1/failed-links") == {}
     took = []
     for number in range(12):
@@ -224,7 +269,9 @@ def test_flaps_are_handled_within_100_ms(
     record_property("handled_ms", [round(CLOCK.wall_s(t) * 1e3, 3) for t in took])
     with capsys.disabled():
         ms = [CLOCK.wall_s(t) * 1e3 for t in took]
-        print(f" {port}: handled after {statistics.median(ms):.2f} ms, at most {max(ms):.2f}", end="")
+        print(
+            f" {port}: handled after {statistics.median(ms):.2f} ms, at most {max(ms):.2f}", end=""
+        )
 
 
 @pytest.mark.quiet
@@ -234,11 +281,15 @@ def test_everything_at_once(lab: Lab, controller: Controller) -> None:
     controller.event(len(FABRIC.links) - 1)
     failed = controller.get("/v1/failed-links")
     assert set(failed) == set(told)
-    assert statistics.median(failed[name]["detected_ps"] - at for name, at in told.items()) < CLOCK.patience(0.1)
+    assert statistics.median(
+        failed[name]["detected_ps"] - at for name, at in told.items()
+    ) < CLOCK.patience(0.1)
     assert not any(path["alive"] for path in controller.get("/v1/paths/h0/h3"))
 
 
-def test_it_finds_a_link_that_was_down_and_removes_routes_that_are_not_its_own_and_its_death_changes_none(lab: Lab) -> None:
+def test_it_finds_a_link_down_and_removes_routes_not_its_own_and_its_death_changes_none(
+    lab: Lab,
+) -> None:
     stale = ["key", "hex", "01", "00", "63", "00", "value", "hex", "01", "00", "00", "00"]
     subprocess.run(["bpftool", "map", "update", "pinned", lab.maps / "routes", *stale], check=True)
     lab.set_port(LINK.b.name, False)
@@ -255,13 +306,22 @@ def test_it_finds_a_link_that_was_down_and_removes_routes_that_are_not_its_own_a
 def test_listens_on_the_loopback_alone(controller: Controller) -> None:
     listening = []
     for table in ("tcp", "tcp6"):
-        rows = [line.split() for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]]
-        listening += [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == controller.port]
-    assert listening == [f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}:{controller.port:04X}"]
+        rows = [
+            line.split() for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+        ]
+        listening += [
+            row[1]
+            for row in rows
+            if row[3] == "0A" and int(row[1].split(":")[1], 16) == controller.port
+        ]
+    assert listening == [
+        f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}:{controller.port:04X}"
+    ]
 
 
 def test_is_in_a_namespace_of_its_own(controller: Controller, lab: Lab) -> None:
-    """Neither in the machine's, where REST answers, nor in the switches', whose links it hears of."""
+    """Neither in the machine's, where REST answers, nor in the switches', whose links it hears
+    of."""
     own = os.stat(f"/proc/{controller.process.pid}/ns/net").st_ino
     assert own not in (os.stat("/proc/self/ns/net").st_ino, os.stat(lab.netns).st_ino)
 
@@ -281,11 +341,14 @@ def stream(controller: Controller, query: str = "", buffer: int = 0) -> socket.s
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     made.settimeout(PATIENCE_S)
     made.connect(("127.0.0.1", controller.port))
-    made.sendall(f"GET /events{query} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+    head = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    made.sendall(f"GET /events{query} HTTP/1.0\r\n{head}".encode())
     return made
 
 
-def lines(connection: socket.socket, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+def lines(
+    connection: socket.socket, enough: Callable[[list[dict[str, Any]]], bool]
+) -> list[dict[str, Any]]:
     """What the stream says, until it is enough."""
     data = b""
     while True:
@@ -307,7 +370,9 @@ def test_events_stream_as_they_happen(lab: Lab, controller: Controller) -> None:
     news = stream(controller, f"?since={first['t_ps']}")
     told = lab.set_port(LINK.b.name, True)
     (entry,) = lines(news, lambda said: len(said) == 1)
-    assert (entry["event"], entry["link"]) == ("link-up", LINK.name) and told < entry["heard_ps"] <= entry["t_ps"]
+    assert (entry["event"], entry["link"]) == ("link-up", LINK.name) and told < entry[
+        "heard_ps"
+    ] <= entry["t_ps"]
     assert controller.get(f"/v1/journal?since={entry['t_ps'] - 1}") == [entry]
     for connection in (replayed, news):
         connection.close()
@@ -322,15 +387,21 @@ def test_a_reader_that_stalls_holds_nobody_up(lab: Lab, controller: Controller) 
     with http_connection(controller.port) as connection:
         for turn in range(turns):
             body = {"entry": "p0", "reason": reason} if turn % 2 == 0 else {"allow": "p0"}
-            connection.request("POST", "/denylist", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
+            connection.request(
+                "POST", "/denylist", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"}
+            )
             answer = connection.getresponse()
             answer.read()
             assert answer.status in (200, 201)
     told = lab.set_port(LINK.b.name, False)
     assert controller.event(0)["handled_ps"] > told
-    said = lines(stalled, lambda said: said[-1:] != [] and said[-1]["event"] in ("missed", "link-down"))
+    said = lines(
+        stalled, lambda said: said[-1:] != [] and said[-1]["event"] in ("missed", "link-down")
+    )
     (missed,) = [e for e in said if e["event"] == "missed"]
-    assert missed["count"] + len(said) - 1 == turns + 1, "every entry was told, or counted as not told"
+    assert missed["count"] + len(said) - 1 == turns + 1, (
+        "every entry was told, or counted as not told"
+    )
     stalled.close()
 
 
@@ -351,7 +422,9 @@ def test_readers_that_leave_make_room(lab: Lab) -> None:
         reader = stream(controller, "?since=0")
         if b"200 OK" in reader.recv(1 << 16):
             readers.append(reader)
-        else:  # writing is what shows that those before are gone: the first write brings a reset, the second fails
+        else:
+            # writing is what shows that those before are gone: the first write brings a reset, the
+            # second fails
             reader.close()
             for up in (True, False):
                 lab.set_port(LINK.b.name, up)
@@ -380,7 +453,9 @@ def test_the_denylist_over_http(controller: Controller) -> None:
     with pytest.raises(UserError, match="has planes p0..p1"):
         client.deny("p9")
     headers["Origin"] = "http://example.org"
-    asked_by_a_page = urllib.request.Request(f"{url}/denylist", b'{"entry": "p0"}', headers, method="POST")
+    asked_by_a_page = urllib.request.Request(
+        f"{url}/denylist", b'{"entry": "p0"}', headers, method="POST"
+    )
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(asked_by_a_page, timeout=PATIENCE_S)
     assert error.value.code == 403 and client.get("denylist") == []
@@ -389,7 +464,14 @@ def test_the_denylist_over_http(controller: Controller) -> None:
 def test_its_owner_alone_names_agents(lab: Lab) -> None:
     """Nonsense on the line is answered in one line, and what is no agent is left out."""
     command = [sys.executable, "-m", "testbed.controller", "--config", str(lab.config())]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdin and process.stdout
     url = f"http://127.0.0.1:{process.stdout.readline().split()[1]}"
     answers = {
@@ -421,7 +503,8 @@ def test_ignores_the_terminals_ctrl_c(controller: Controller) -> None:
 def test_dies_with_its_owner(lab: Lab) -> None:
     code = (
         "import subprocess, sys, time\n"
-        f"p = subprocess.Popen([sys.executable, '-m', 'testbed.controller', '--config', {str(lab.config())!r}], stdout=subprocess.PIPE)\n"
+        "p = subprocess.Popen([sys.executable, '-m', 'testbed.controller', '--config', "
+        f"{str(lab.config())!r}], stdout=subprocess.PIPE)\n"
         "p.stdout.readline(); print(p.pid, flush=True); time.sleep(60)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
@@ -452,7 +535,9 @@ def test_what_is_wrong_is_one_line(lab: Lab, change: dict[str, Any], message: st
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = lab.config(**(change or {"rest_port": taken.getsockname()[1]}))
         command = [sys.executable, "-m", "testbed.controller", "--config", str(config)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
+        )
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

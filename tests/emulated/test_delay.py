@@ -1,4 +1,5 @@
-"""The delay line against the clock: an idle pair's round trip is the fabric's base RTT, and no frame is handed over early."""
+"""The delay line against the clock: an idle pair's round trip is the fabric's base RTT, and no
+frame is handed over early."""
 
 from __future__ import annotations
 
@@ -23,11 +24,15 @@ SOON = 10 * NS
 
 
 class Pair:
-    """Two devices of a cluster, one QP between them, turned by hand in one thread; nothing else is on the fabric."""
+    """Two devices of a cluster, one QP between them, turned by hand in one thread; nothing else is
+    on the fabric."""
 
     def __init__(self, cluster: Cluster, peer: int) -> None:
         spaces = cluster.net.namespaces
-        self.devices = [in_namespace(spaces[f"h{host}"], partial(Device, FABRIC, host, cluster.clock, seed=1)) for host in (0, peer)]
+        self.devices = [
+            in_namespace(spaces[f"h{host}"], partial(Device, FABRIC, host, cluster.clock, seed=1))
+            for host in (0, peer)
+        ]
         self.a, self.b = self.devices
         self.clock = cluster.clock
         mine, theirs = self.a.create_qp(peer), self.b.create_qp(0)
@@ -39,7 +44,9 @@ class Pair:
     def write(self, timeout: float = PATIENCE_S) -> int:
         """One full packet; ps from posting to completion."""
         begun = self.clock.now()
-        self.a.post_write(self.qpn, 1, memoryview(bytes(FABRIC.mtu)), self.region.va, self.region.rkey)
+        self.a.post_write(
+            self.qpn, 1, memoryview(bytes(FABRIC.mtu)), self.region.va, self.region.rkey
+        )
         while self.clock.now() - begun < self.clock.patience(timeout):
             for device in self.devices:
                 # Both in turn, never asleep for long: each one's timers count.
@@ -87,7 +94,8 @@ def pair(tiny: Cluster, request: pytest.FixtureRequest) -> Iterator[tuple[Pair, 
 
 
 def test_nobody_sleeps_on_what_completed(pair: tuple[Pair, int]) -> None:
-    """Who waits for a message to post the next one is told at once, not when the next frame or timer wakes the loop."""
+    """Who waits for a message to post the next one is told at once, not when the next frame or
+    timer wakes the loop."""
     two, _ = pair
     two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
     end = two.clock.now() + two.clock.patience(PATIENCE_S)
@@ -97,11 +105,14 @@ def test_nobody_sleeps_on_what_completed(pair: tuple[Pair, int]) -> None:
             device.turn(two.clock.now() + SOON)
     begun = two.clock.now()
     two.a.turn(begun + two.clock.patience(1.0))  # nothing comes: b is asleep
-    assert two.clock.now() - begun < two.clock.patience(0.5) and len(two.a.engine.completions()) == 1
+    assert (
+        two.clock.now() - begun < two.clock.patience(0.5) and len(two.a.engine.completions()) == 1
+    )
 
 
 def test_what_waits_in_the_delay_line_is_counted(pair: tuple[Pair, int]) -> None:
-    """A run's books name what is on its way: a frame that has come and that nobody has looked at yet, then one that is held."""
+    """A run's books name what is on its way: a frame that has come and that nobody has looked at
+    yet, then one that is held."""
     two, _ = pair
     two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
     end = two.clock.now() + two.clock.patience(2.0)
@@ -124,7 +135,9 @@ def test_an_idle_round_trip_is_the_base_rtt(pair: tuple[Pair, int]) -> None:
     assert expected <= min(took) <= 1.2 * expected
 
 
-def test_nothing_is_handed_over_early(pair: tuple[Pair, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_handed_over_early(
+    pair: tuple[Pair, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Frame by frame: sent by one engine, received by the other, by the clock they share."""
     two, expected = pair
     delay = FABRIC.delay_ps if expected == FABRIC.base_rtt_ps else FABRIC.local_delay_ps
@@ -139,8 +152,8 @@ def test_nothing_is_handed_over_early(pair: tuple[Pair, int], monkeypatch: pytes
         def sending(now: int) -> int:
             port: int = transmit(now)
             if port >= 0:
-                # The inner headers and the BTH tell frames apart; the outer ones change on the way. Two answers that say the same take the
-                # same path, one behind the other.
+                # The inner headers and the BTH tell frames apart; the outer ones change on the way.
+                # Two answers that say the same take the same path, one behind the other.
                 left.setdefault(bytes(engine.tx_frame[54:114]), []).append(two.clock.now())
             return port
 
@@ -162,7 +175,8 @@ def test_nothing_is_handed_over_early(pair: tuple[Pair, int], monkeypatch: pytes
 
 
 def test_a_device_sleeps_while_frames_are_held(pair: tuple[Pair, int]) -> None:
-    """The ring's socket stays readable while the newest frame is held; the loop must not spin on it."""
+    """The ring's socket stays readable while the newest frame is held; the loop must not spin on
+    it."""
     two, expected = pair
     for device in two.devices:
         device.turn(0)
@@ -174,4 +188,7 @@ def test_a_device_sleeps_while_frames_are_held(pair: tuple[Pair, int]) -> None:
         two.b.turn(end)
         turns += 1
     assert two.b.engine.counters()["data_rx"] == 1
-    assert turns <= 10, "woken by the frame, once on its way, when it was due, by the engine's timers, EV Probes too, and at the end"
+    assert turns <= 10, (
+        "woken by the frame, once on its way, when it was due, by the engine's timers, EV Probes "
+        "too, and at the end"
+    )

@@ -1,4 +1,5 @@
-"""The fabric as users of Mininet meet it: nodes, prompt, faults, quiet wires, and every path of `wide`."""
+"""The fabric as users of Mininet meet it: nodes, prompt, faults, quiet wires, and every path of
+`wide`."""
 
 from __future__ import annotations
 
@@ -51,21 +52,43 @@ def test_all_paths_of_wide_both_ways_and_nothing_left() -> None:
         for src, dst in ((0, 4), (4, 0)):
             out, into = Wire(cluster, src), Wire(cluster, dst)
             for value in values:
-                assert out.send(value >> 16, mrc(src, dst, addressing.path_address(fabric, src, dst, value), value.to_bytes(4, "big")))
+                assert out.send(
+                    value >> 16,
+                    mrc(
+                        src,
+                        dst,
+                        addressing.path_address(fabric, src, dst, value),
+                        value.to_bytes(4, "big"),
+                    ),
+                )
             got = into.receive(128, linger=0.1)
-            assert sorted((int.from_bytes(g.frame[-4:], "big"), g.port) for g in got) == [(v, f"h{dst}-p{v >> 16}") for v in sorted(values)]
+            assert sorted((int.from_bytes(g.frame[-4:], "big"), g.port) for g in got) == [
+                (v, f"h{dst}-p{v >> 16}") for v in sorted(values)
+            ]
             assert all(g.kind == OTHERHOST for g in got)
             out.close()
             into.close()
         assert at_rest(cluster)
         rows = cluster.counters()
-        # Every path's T0-T1 cables carried exactly its packet, once each way; h0 and h4 have one per path; nobody else anything.
-        used = {link.name for v in values for link in path_links(fabric, 0, 4, v) if link.kind == "fabric"}
+        # Every path's T0-T1 cables carried exactly its packet, once each way; h0 and h4 have one
+        # per path; nobody else anything.
+        used = {
+            link.name
+            for v in values
+            for link in path_links(fabric, 0, 4, v)
+            if link.kind == "fabric"
+        }
         expected = {"h0": 128, "h4": 128}
         assert len(used) == 256
-        assert all(r["arrived_packets"] == (1 if r["link"] in used else 0) for r in rows if r["kind"] == "fabric")
+        assert all(
+            r["arrived_packets"] == (1 if r["link"] in used else 0)
+            for r in rows
+            if r["kind"] == "fabric"
+        )
         for host in fabric.hosts:
-            assert sum(r["arrived_packets"] for r in rows if r["node"] == host) == expected.get(host, 0)
+            assert sum(r["arrived_packets"] for r in rows if r["node"] == host) == expected.get(
+                host, 0
+            )
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not any(_namespace(entry) in spaces for entry in os.listdir("/proc") if entry.isdigit())
     assert not loader.PINS.exists()
@@ -80,22 +103,37 @@ def _namespace(pid: str) -> int:
 
 def test_an_idle_fabric_carries_not_one_frame() -> None:
     with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
-        cluster.set_link("h0:p0-t0-0", False)  # a carrier that comes back must not wake anyone either
+        # a carrier that comes back must not wake anyone either
+        cluster.set_link("h0:p0-t0-0", False)
         cluster.set_link("h0:p0-t0-0", True)
         time.sleep(3)
-        assert sum(v for k, v in totals(cluster.counters()).items() if k.startswith(("admitted", "arrived", "drop"))) == 0
+        assert (
+            sum(
+                v
+                for k, v in totals(cluster.counters()).items()
+                if k.startswith(("admitted", "arrived", "drop"))
+            )
+            == 0
+        )
 
 
 def test_sysctls_of_the_machine_stay_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they are as Mininet wants them already, so that nothing would change, it must not even try."""
-    monkeypatch.setattr("mininet.net.fixLimits", lambda: pytest.fail("Mininet raises limits of the machine"))
+    """Where they are as Mininet wants them already, so that nothing would change, it must not even
+    try."""
+    monkeypatch.setattr(
+        "mininet.net.fixLimits", lambda: pytest.fail("Mininet raises limits of the machine")
+    )
     monkeypatch.setattr(Mininet, "inited", False)
 
     def values() -> str:
         text = subprocess.run(["sysctl", "-a"], capture_output=True, text=True, check=False).stdout
         keep = ("net.core.", "net.ipv4.", "net.ipv6.", "fs.file-max", "kernel.pty")
         volatile = ("net.netfilter", "kernel.pty.nr")
-        return "\n".join(line for line in text.splitlines() if line.startswith(keep) and not line.startswith(volatile))
+        return "\n".join(
+            line
+            for line in text.splitlines()
+            if line.startswith(keep) and not line.startswith(volatile)
+        )
 
     before = values()
     assert before
@@ -124,7 +162,9 @@ def test_host_commands(tiny: Cluster) -> None:
     h0 = tiny.net.get("h0")
     assert h0.cmd("echo $((6*7))").strip() == "42"
     assert h0.popen(["sh", "-c", "exit 3"]).wait() == 3
-    assert [line.split("@")[0] for line in h0.cmd("ip -color=never -br link").split() if "@" in line] == ["h0-p0", "h0-p1"]
+    assert [
+        line.split("@")[0] for line in h0.cmd("ip -color=never -br link").split() if "@" in line
+    ] == ["h0-p0", "h0-p1"]
     assert tiny.net["h1"].IP() == "fd6d:7263::2"
 
 
@@ -137,9 +177,25 @@ def test_switch_commands_run_in_the_switches_namespace(tiny: Cluster) -> None:
 
 
 def test_the_prompt(tiny: Cluster, tmp_path: Path) -> None:
-    lines = ["nodes", "net", "links", "dump", "intfs", "ports", "pingpair", "link h0 p0-t0-0 down", "links", "link h0 p0-t0-0 up"]
+    lines = [
+        "nodes",
+        "net",
+        "links",
+        "dump",
+        "intfs",
+        "ports",
+        "pingpair",
+        "link h0 p0-t0-0 down",
+        "links",
+        "link h0 p0-t0-0 up",
+    ]
     lines += ["h0 ping -c1 h3", "h0 echo from-$(hostname | wc -l)", "p0-t0-0 echo on-a-switch"]
-    lines += ["switch p0-t1-0 stop", "py net.faults.link_states()", "switch p0-t1-0 start", "p0-t0-0 ip link show p0-t0-0-u0"]
+    lines += [
+        "switch p0-t1-0 stop",
+        "py net.faults.link_states()",
+        "switch p0-t1-0 start",
+        "p0-t0-0 ip link show p0-t0-0-u0",
+    ]
     script = tmp_path / "commands"
     script.write_text("\n".join(lines) + "\n")
     said_to = io.StringIO()
@@ -155,9 +211,19 @@ def test_the_prompt(tiny: Cluster, tmp_path: Path) -> None:
         lg.handlers[0].setStream(stream)
     said = said_to.getvalue()
     assert "Unknown command" not in said
-    for text in ("p1-t1-1", "h0-p0:p0-t0-0-d0", "0% dropped (2/2 received)", "1 received", "from-1", "on-a-switch", "p0-t0-0-u0@"):
+    for text in (
+        "p1-t1-1",
+        "h0-p0:p0-t0-0-d0",
+        "0% dropped (2/2 received)",
+        "1 received",
+        "from-1",
+        "on-a-switch",
+        "p0-t0-0-u0@",
+    ):
         assert text in said, text
-    assert said.count("h0-p0<->p0-t0-0-d0 (up)") == 1 and said.count("h0-p0<->p0-t0-0-d0 (down)") == 1
+    assert (
+        said.count("h0-p0<->p0-t0-0-d0 (up)") == 1 and said.count("h0-p0<->p0-t0-0-d0 (down)") == 1
+    )
     assert "'p0-t0-1:p0-t1-0': False" in said
     assert all(tiny.link_states().values())
 
@@ -177,7 +243,9 @@ def test_faults_leave_the_host_end_and_its_routes_alone(tiny: Cluster) -> None:
 @pytest.mark.quiet
 def test_a_host_hears_of_its_carrier_at_once(tiny: Cluster) -> None:
     space = tiny.net.namespaces["h0"]
-    heard = in_namespace(space, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
+    heard = in_namespace(
+        space, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    )
     heard.bind((0, 1))
     heard.settimeout(PATIENCE_S)
     took = []
@@ -193,7 +261,9 @@ def test_a_host_hears_of_its_carrier_at_once(tiny: Cluster) -> None:
         except BlockingIOError:
             heard.settimeout(PATIENCE_S)
     heard.close()
-    assert statistics.median(took) < tiny.clock.patience(0.1), "a single one may have to wait for a core"
+    assert statistics.median(took) < tiny.clock.patience(0.1), (
+        "a single one may have to wait for a core"
+    )
 
 
 def test_set_link_is_dated_and_links_of_a_dead_switch_stay_down(tiny: Cluster) -> None:
@@ -203,7 +273,11 @@ def test_set_link_is_dated_and_links_of_a_dead_switch_stay_down(tiny: Cluster) -
     tiny.set_link("p0-t0-0:p0-t1-1", False)
     tiny.set_switch("p0-t1-0", False)
     tiny.set_link("p0-t0-0:p0-t1-0", True)
-    assert [k for k, v in tiny.link_states().items() if not v] == ["p0-t0-0:p0-t1-0", "p0-t0-0:p0-t1-1", "p0-t0-1:p0-t1-0"]
+    assert [k for k, v in tiny.link_states().items() if not v] == [
+        "p0-t0-0:p0-t1-0",
+        "p0-t0-0:p0-t1-1",
+        "p0-t0-1:p0-t1-0",
+    ]
     tiny.set_switch("p0-t1-0", True)
     assert [k for k, v in tiny.link_states().items() if not v] == ["p0-t0-0:p0-t1-1"]
     tiny.heal()
@@ -214,10 +288,16 @@ def test_set_link_is_dated_and_links_of_a_dead_switch_stay_down(tiny: Cluster) -
 def test_tcp_rides_the_fabric_in_frames_that_fit(tiny: Cluster) -> None:
     link = path_links(tiny.fabric, 0, 3, path_evs(tiny.fabric, 0, 3)[-1])[0]
     assert link.name == "h0:p1-t0-0"
-    sniffer = in_namespace(tiny.net.namespaces[""], lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+    sniffer = in_namespace(
+        tiny.net.namespaces[""],
+        lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)),
+    )
     sniffer.bind((link.b.name, 3))
     sniffer.setblocking(False)
-    server, client = (float(rate.split()[0]) for rate in tiny.net.iperf([tiny.net["h0"], tiny.net["h3"]], seconds=2))
+    server, client = (
+        float(rate.split()[0])
+        for rate in tiny.net.iperf([tiny.net["h0"], tiny.net["h3"]], seconds=2)
+    )
     sizes = []
     while True:
         try:
@@ -249,7 +329,8 @@ class Killed(FabricHost):
 
 
 def test_a_shell_that_is_killed_before_its_prompt_ends_the_bring_up() -> None:
-    """Found by killing shells at random: whoever waited for the prompt held the other end of its terminal, and waited for ever."""
+    """Found by killing shells at random: whoever waited for the prompt held the other end of its
+    terminal, and waited for ever."""
     with pytest.raises(UserError, match="the shell of h0 was ended"):
         Killed("h0", "fd00::1")
 

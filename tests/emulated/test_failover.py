@@ -1,4 +1,5 @@
-"""A cable is pulled under a ring all-reduce and put back. Judged by what was on the wire, by the books, and by the sums."""
+"""A cable is pulled under a ring all-reduce and put back. Judged by what was on the wire, by the
+books, and by the sums."""
 
 from __future__ import annotations
 
@@ -16,7 +17,16 @@ from agents.clock import WallClock
 from agents.mrc import wire
 from agents.mrc.config import Config
 from testbed.emulated.cluster import Cluster
-from tests.emulated.ring import BYTES, PATIENCE_S, Ring, logged, paths, quiet, unexplained, wait_until
+from tests.emulated.ring import (
+    BYTES,
+    PATIENCE_S,
+    Ring,
+    logged,
+    paths,
+    quiet,
+    unexplained,
+    wait_until,
+)
 from topologies import addressing, load_fabric
 from topologies.fabrics import DILATION
 from topologies.paths import path_links
@@ -49,7 +59,8 @@ class Seen:
 
     @property
     def sent(self) -> int:
-        """When its sender built it, in units of 2^SHIFT ps: the frame says the low 16 bits, the capture the rest."""
+        """When its sender built it, in units of 2^SHIFT ps: the frame says the low 16 bits, the
+        capture the rest."""
         latest = (self.at >> SHIFT) + 1  # the two clocks were compared to within less than a unit
         return latest - (latest - int(self.fields["tx_ts"]) & 0xFFFF)
 
@@ -89,7 +100,8 @@ class Story:
 
 
 def pulled_and_mended(ring: Ring, pull: Callable[[], object], mend: Callable[[], object]) -> bool:
-    """A ring of 36 steps during which something goes, and is mended once the ring has shown that it goes on without, however slowly."""
+    """A ring of 36 steps during which something goes, and is mended once the ring has shown that it
+    goes on without, however slowly."""
     clock = ring.cluster.clock
     begun = clock.now()
     told: list[int] = []
@@ -99,7 +111,11 @@ def pulled_and_mended(ring: Ring, pull: Callable[[], object], mend: Callable[[],
         if not told and now > begun + clock.patience(0.4):
             pull()
             told.append(now)
-        elif len(told) == 1 and now > told[0] + clock.patience(1.6) and len({step for at, step, _ in ring.ends if at > told[0]}) > 5:
+        elif (
+            len(told) == 1
+            and now > told[0] + clock.patience(1.6)
+            and len({step for at, step, _ in ring.ends if at > told[0]}) > 5
+        ):
             mend()
             told.append(now)
         ring.cluster.check()
@@ -114,7 +130,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     links = [link.name for link in FABRIC.links if link.a.node in FABRIC.hosts and link.plane == 0]
     assert len(links) == 4
     when: dict[str, int] = {}
-    cluster = Cluster(FABRIC, dilation=DILATION, controller=False, pcap_links=[*links, OTHER], pcap_dir=pcaps)
+    cluster = Cluster(
+        FABRIC, dilation=DILATION, controller=False, pcap_links=[*links, OTHER], pcap_dir=pcaps
+    )
     with cluster:
         logs.chmod(0o777)
         before = cluster.counters()
@@ -124,27 +142,48 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         assert quiet(cluster)
         healthy, healthy_until = paths(cluster), cluster.clock.now()
         assert pulled_and_mended(
-            ring, lambda: when.update(pulled=cluster.set_link(CABLE, False)), lambda: when.update(mended=cluster.set_link(CABLE, True))
+            ring,
+            lambda: when.update(pulled=cluster.set_link(CABLE, False)),
+            lambda: when.update(mended=cluster.set_link(CABLE, True)),
         )
-        came_back = wait_until(lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster)))
+        came_back = wait_until(
+            lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster))
+        )
         when["again"] = cluster.clock.now()
         ring.run(8)
         rest = unexplained(cluster, before)
         offset = time.time_ns() - time.monotonic_ns()
         cluster.stop_agents()
-    seen = [read(pcaps / f"{link.replace(':', '_')}.pcap", offset, cluster.clock) for link in [*links, OTHER]]
-    bad = [e for e in logged(logs, "ev") if e["to"] == "ASSUMED_BAD" and on_cable(e["host"], e["peer"], e["ev"])]
+    seen = [
+        read(pcaps / f"{link.replace(':', '_')}.pcap", offset, cluster.clock)
+        for link in [*links, OTHER]
+    ]
+    bad = [
+        e
+        for e in logged(logs, "ev")
+        if e["to"] == "ASSUMED_BAD" and on_cable(e["host"], e["peer"], e["ev"])
+    ]
     losses = [e for e in logged(logs, "loss") if on_cable(e["host"], e["peer"], e["ev"])]
     drops = [capture.dropped for capture in cluster.captures]
     return Story(
-        ring, dict(enumerate(seen[:4])), seen[4], bad, losses, healthy, healthy_until, **when, came_back=came_back, unexplained=rest,
+        ring,
+        dict(enumerate(seen[:4])),
+        seen[4],
+        bad,
+        losses,
+        healthy,
+        healthy_until,
+        **when,
+        came_back=came_back,
+        unexplained=rest,
         dropped_by_capture=drops,
-    )  # fmt: skip
+    )
 
 
 def test_every_sum_is_right_and_no_step_fails(story: Story) -> None:
     assert story.ring.all_right()
-    assert Counter(step for _, step, _ in story.ring.ends)[11] == 2 * 4  # in the first run and the second
+    # in the first run and the second
+    assert Counter(step for _, step, _ in story.ring.ends)[11] == 2 * 4
     # It went on while the cable was out, and not just the step that was under way.
     assert len({step for at, step, _ in story.ring.ends if story.pulled < at < story.mended}) >= 5
 
@@ -154,15 +193,27 @@ def test_a_path_given_up_carries_no_data_until_a_probe_came_back(story: Story) -
     assert {e["host"] for e in story.bad} == {0, 1, 2, 3}, "every host sends over the cable"
     for e in story.bad:
         host, peer, ev = e["host"], e["peer"], e["ev"]
-        data = [s for s in story.wire[host] if s.is_data and (s.src, s.dst, s.fields["ev"]) == (host, peer, ev)]
+        data = [
+            s
+            for s in story.wire[host]
+            if s.is_data and (s.src, s.dst, s.fields["ev"]) == (host, peer, ev)
+        ]
         answers = [
-            s.at for s in story.wire[host]
-            if (s.src, s.dst, s.fields["name"]) == (peer, host, "SACK") and s.fields["pr"] and s.fields["entropy"] == ev and s.at > e["t"]
-        ]  # fmt: skip
+            s.at
+            for s in story.wire[host]
+            if (s.src, s.dst, s.fields["name"]) == (peer, host, "SACK")
+            and s.fields["pr"]
+            and s.fields["entropy"] == ev
+            and s.at > e["t"]
+        ]
         assert answers and answers[0] > story.mended, "a dead cable answers nothing"
         assert [s for s in data if e["t"] >> SHIFT < s.sent < answers[0] >> SHIFT] == []
         assert [s for s in data if s.sent <= e["t"] >> SHIFT], "it was in use before"
-        others = [s for s in story.wire[host] if s.is_data and s.src == host and s.fields["ev"] != ev and e["t"] < s.at < answers[0]]
+        others = [
+            s
+            for s in story.wire[host]
+            if s.is_data and s.src == host and s.fields["ev"] != ev and e["t"] < s.at < answers[0]
+        ]
         assert len(others) > 10, "the plane's other path took over"
 
 
@@ -175,7 +226,11 @@ def test_what_was_lost_went_again_on_another_plane(story: Story) -> None:
     lost = {(e["peer"], e["psn"], e["t"]) for e in story.losses if e["host"] == 0}
     assert lost
     for peer, psn, at in lost:
-        went = [s for s in story.other if s.is_data and (s.src, s.dst, s.fields["psn"]) == (0, peer, psn) and s.fields["rtx"]]
+        went = [
+            s
+            for s in story.other
+            if s.is_data and (s.src, s.dst, s.fields["psn"]) == (0, peer, psn) and s.fields["rtx"]
+        ]
         assert went and at >> SHIFT <= went[0].sent < at + 10 * FABRIC.base_rtt_ps >> SHIFT
 
 
@@ -183,19 +238,31 @@ def test_the_path_is_in_use_again_after_mending(story: Story) -> None:
     assert story.came_back
     for e in story.bad:
         flow = (e["host"], e["peer"], e["ev"])
-        assert [s for s in story.wire[e["host"]] if s.is_data and (s.src, s.dst, s.fields["ev"]) == flow and s.at > story.again]
+        assert [
+            s
+            for s in story.wire[e["host"]]
+            if s.is_data and (s.src, s.dst, s.fields["ev"]) == flow and s.at > story.again
+        ]
 
 
 def test_planes_are_equally_loaded_while_healthy(story: Story) -> None:
     checked = 0
     for qp in {(row["host"], row["peer"]) for row in story.healthy_paths}:
         rows = [row for row in story.healthy_paths if (row["host"], row["peer"]) == qp]
-        per_plane = [sum(row["data_tx"] for row in rows if row["plane"] == p) for p in range(FABRIC.planes)]
+        per_plane = [
+            sum(row["data_tx"] for row in rows if row["plane"] == p) for p in range(FABRIC.planes)
+        ]
         if not sum(per_plane):
             continue  # towards the predecessor go no data
         assert abs(per_plane[0] - per_plane[1]) <= 4 and min(per_plane) > 100
-        captured = [s for s in story.wire[qp[0]] if s.is_data and (s.src, s.dst) == qp and s.at <= story.healthy_until]
-        assert len(captured) == per_plane[0], "what the endpoint says of itself is what was on the wire"
+        captured = [
+            s
+            for s in story.wire[qp[0]]
+            if s.is_data and (s.src, s.dst) == qp and s.at <= story.healthy_until
+        ]
+        assert len(captured) == per_plane[0], (
+            "what the endpoint says of itself is what was on the wire"
+        )
         assert set(Counter(s.fields["ev"] for s in captured)) == {0, 1}
         checked += 1
     assert checked == 4
@@ -228,7 +295,11 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
                 agent.call("reroute", dead_links=list(dead))
 
         def give_way() -> None:
-            stalled.extend(r for r in paths(tiny) if cable in {c.name for c in path_links(FABRIC, r["host"], r["peer"], r["ev"])})
+            stalled.extend(
+                r
+                for r in paths(tiny)
+                if cable in {c.name for c in path_links(FABRIC, r["host"], r["peer"], r["ev"])}
+            )
             when["rerouted"] = tiny.clock.now()
             reroute(cable)
 
@@ -247,15 +318,24 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
         assert [step for at, step, _ in ring.ends if settled < at < when["rerouted"]] == []
         assert len([step for at, step, _ in ring.ends if at < when["pulled"]]) > 2 * 4
         assert len([step for at, step, _ in ring.ends if at > when["rerouted"]]) > 2 * 4
-        # None of the cable's flows has moved, and at least one of them is what the ring waits for: not always the one that was picked.
-        assert (flow["host"], flow["qpn"], flow["ev"]) in [(r["host"], r["qpn"], r["ev"]) for r in stalled]
+        # None of the cable's flows has moved, and at least one of them is what the ring waits for:
+        # not always the one that was picked.
+        assert (flow["host"], flow["qpn"], flow["ev"]) in [
+            (r["host"], r["qpn"], r["ev"]) for r in stalled
+        ]
         assert sum(r["outstanding"] for r in stalled) > 0
         assert unexplained(tiny, before) == 0
     finally:
         tiny.stop_agents()
         tiny.heal()
-    moves = [e for e in logged(logs, "reroute") if (e["host"], e["peer"]) == (flow["host"], flow["peer"])]
-    assert moves and moves[0]["old"] == flow["ev"] != moves[0]["ev"] and moves[0]["t"] >= when["rerouted"]
+    moves = [
+        e for e in logged(logs, "reroute") if (e["host"], e["peer"]) == (flow["host"], flow["peer"])
+    ]
+    assert (
+        moves
+        and moves[0]["old"] == flow["ev"] != moves[0]["ev"]
+        and moves[0]["t"] >= when["rerouted"]
+    )
 
 
 def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
@@ -263,7 +343,9 @@ def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
     tiny.start_agents("mrc", {}, logs, seed=3)
 
     def sent() -> dict[str, int]:
-        return {row["port"]: row["admitted_packets"] for row in tiny.counters() if row["node"] == "h1"}
+        return {
+            row["port"]: row["admitted_packets"] for row in tiny.counters() if row["node"] == "h1"
+        }
 
     try:
         ring = Ring(tiny)
@@ -273,23 +355,50 @@ def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
             now = tiny.set_link(NIC, up) if up is not None else tiny.clock.now()
             marks.append((now, sent()))
 
-        assert pulled_and_mended(ring, lambda: mark(False), lambda: (mark(), mark(True))) and ring.all_right()
+        assert (
+            pulled_and_mended(ring, lambda: mark(False), lambda: (mark(), mark(True)))
+            and ring.all_right()
+        )
         (down, first), (until, second), _ = marks
         assert second["h1-p0"] == first["h1-p0"], "nothing leaves by a port without carrier"
         assert second["h1-p1"] > first["h1-p1"] + 100
-        assert len({step for at, step, _ in ring.ends if down < at < until}) >= 4, "the other plane carries on"
-        assert wait_until(lambda: all(row["state"] == "GOOD" and row["active"] and row["plane_state"] == "USED" for row in paths(tiny)))
+        assert len({step for at, step, _ in ring.ends if down < at < until}) >= 4, (
+            "the other plane carries on"
+        )
+        assert wait_until(
+            lambda: all(
+                row["state"] == "GOOD" and row["active"] and row["plane_state"] == "USED"
+                for row in paths(tiny)
+            )
+        )
         before = {(row["host"], row["peer"], row["ev"]): row["data_tx"] for row in paths(tiny)}
         ring.run(8)
         assert ring.all_right()
         for host, peer in zip(ring.hosts, [*ring.hosts[1:], ring.hosts[0]], strict=True):
-            grown = [row for row in paths(tiny) if row["data_tx"] > before[row["host"], row["peer"], row["ev"]] and row["host"] == host]
-            assert {(row["peer"], row["plane"]) for row in grown} == {(peer, 0), (peer, 1)}, "it comes back"
+            grown = [
+                row
+                for row in paths(tiny)
+                if row["data_tx"] > before[row["host"], row["peer"], row["ev"]]
+                and row["host"] == host
+            ]
+            assert {(row["peer"], row["plane"]) for row in grown} == {(peer, 0), (peer, 1)}, (
+                "it comes back"
+            )
         assert unexplained(tiny, lost_before) == 0
     finally:
         tiny.stop_agents()
         tiny.heal()
-    verdicts = [e for e in logged(logs, "ev") if e["to"] == "ASSUMED_BAD" and e["ev"] >> 16 == 0 and down <= e["t"] <= until]
-    assert verdicts == [], "the host knows of its own port, its peers are told of it: nobody blames a path"
-    closed = [e for e in logged(logs, "plane") if (e["host"], e["peer"], e["plane"], e["to"]) == (2, 1, 0, "DOWN")]
+    verdicts = [
+        e
+        for e in logged(logs, "ev")
+        if e["to"] == "ASSUMED_BAD" and e["ev"] >> 16 == 0 and down <= e["t"] <= until
+    ]
+    assert verdicts == [], (
+        "the host knows of its own port, its peers are told of it: nobody blames a path"
+    )
+    closed = [
+        e
+        for e in logged(logs, "plane")
+        if (e["host"], e["peer"], e["plane"], e["to"]) == (2, 1, 0, "DOWN")
+    ]
     assert closed and closed[0]["cause"] == "peer's port down" and down < closed[0]["t"] < until

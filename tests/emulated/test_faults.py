@@ -1,4 +1,5 @@
-"""Faults of every kind on a living cluster: what they do, when, how they overlap, and that nothing of them stays."""
+"""Faults of every kind on a living cluster: what they do, when, how they overlap, and that nothing
+of them stays."""
 
 from __future__ import annotations
 
@@ -46,7 +47,11 @@ EVERY: list[tuple[str, str, dict[str, Any]]] = [
     ("straggler", "h2", {"share": 0.25, "period": "4us"}),
 ]
 LISTED = {kind for kind, _, _ in EVERY}
-EVERY += [(name, *KINDS[name].draw(load_fabric("tiny"), random.Random(1))) for name in EVERY_KIND if name not in LISTED]
+EVERY += [
+    (name, *KINDS[name].draw(load_fabric("tiny"), random.Random(1)))
+    for name in EVERY_KIND
+    if name not in LISTED
+]
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +75,19 @@ def changes(cluster: Cluster, whole: dict[str, Any]) -> bool:
     return wait_until(lambda: state(cluster) != whole)
 
 
-@pytest.mark.parametrize(("kind", "on", "keys"), EVERY, ids=[f"{k}-{i}" for i, (k, _, _) in enumerate(EVERY)])
-def test_each_kind_is_there_and_then_as_if_it_had_never_been(roce: Cluster, kind: str, on: str, keys: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "on", "keys"), EVERY, ids=[f"{k}-{i}" for i, (k, _, _) in enumerate(EVERY)]
+)
+def test_each_kind_is_there_and_then_as_if_it_had_never_been(
+    roce: Cluster, kind: str, on: str, keys: dict[str, Any]
+) -> None:
     whole = state(roce)
-    assert all(whole["links"].values()) and not any(whole["switches"]) and not whole["ports"] and not whole["paths"]
+    assert (
+        all(whole["links"].values())
+        and not any(whole["switches"])
+        and not whole["ports"]
+        and not whole["paths"]
+    )
     for undo in ("clear", "heal"):
         fault = roce.inject(kind, on, **keys)
         assert [made.number for made in roce.faults()] == [fault.number]
@@ -103,9 +117,11 @@ def test_a_bad_fault_changes_nothing(roce: Cluster) -> None:
     whole = state(roce)
     roce.fault_events()
     for kind, on, keys, error in [
-        ("link", "h0:p7-t0-0", {}, FabricError), ("loss", CABLE, {}, UserError), ("loss", CABLE, {"probability": 1, "to": "h1"}, UserError),
+        ("link", "h0:p7-t0-0", {}, FabricError),
+        ("loss", CABLE, {}, UserError),
+        ("loss", CABLE, {"probability": 1, "to": "h1"}, UserError),
         ("kill", "controller", {}, UserError),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(error) as caught:
             roce.inject(kind, on, **keys)
         assert "\n" not in str(caught.value)
@@ -135,13 +151,19 @@ def test_a_flap_keeps_its_period_and_its_duty(roce: Cluster) -> None:
     roce.fault_events()
     fault = roce.inject("flap", CABLE, period="20us", duty=0.25)
     events: list[Any] = []
-    assert wait_until(lambda: events.extend(roce.fault_events()) or [e.phase for e in events].count("down") > 5)
+    assert wait_until(
+        lambda: events.extend(roce.fault_events()) or [e.phase for e in events].count("down") > 5
+    )
     roce.clear(fault.number)
     events += roce.fault_events()
-    assert [e.phase for e in events[:4]] == ["begin", "down", "up", "down"] and events[-1].phase == "heal"
+    assert [e.phase for e in events[:4]] == ["begin", "down", "up", "down"] and events[
+        -1
+    ].phase == "heal"
     assert all(e.links == (CABLE,) for e in events[:-1])
     changed = [e for e in events if e.phase in ("down", "up")]
-    late = [e.t - changed[0].t - 20 * US * (i // 2) - 5 * US * (i % 2) for i, e in enumerate(changed)]
+    late = [
+        e.t - changed[0].t - 20 * US * (i // 2) - 5 * US * (i % 2) for i, e in enumerate(changed)
+    ]
     assert min(late[-5:]) - min(late) < 2500 * NS, f"late ones shift those after them: {late}"
 
 
@@ -178,18 +200,30 @@ def test_a_straggler_is_stopped_for_its_part_of_the_time(roce: Cluster) -> None:
 
 
 @pytest.mark.parametrize("ends", ["well", "bug", "interrupt"])
-def test_a_run_heals_whatever_becomes_of_it(bare: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str) -> None:
+def test_a_run_heals_whatever_becomes_of_it(
+    bare: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str
+) -> None:
     """The cluster is kept, to look at; a run on it has four faults when it ends, or is ended."""
     tmp_path.chmod(0o755)
     entries = [
-        f'kind = "loss", on = "{CABLE}", at = "1us", probability = 0.05', 'kind = "slow", on = "h0-p0", before = true, rate = 0.5',
-        'kind = "straggler", on = "h1", at = "2us", share = 0.5', 'kind = "flap", on = "h2-p0", at = "2us", period = "100us", duty = 0.1',
-    ]  # fmt: skip
+        f'kind = "loss", on = "{CABLE}", at = "1us", probability = 0.05',
+        'kind = "slow", on = "h0-p0", before = true, rate = 0.5',
+        'kind = "straggler", on = "h1", at = "2us", share = 0.5',
+        'kind = "flap", on = "h2-p0", at = "2us", period = "100us", duty = 0.1',
+    ]
     faults = f"[{', '.join(f'{{{entry}}}' for entry in entries)}]"
     scenario = load_scenario(
-        "smoke", fabric="tiny", transports=["mrc"],
-        overrides=["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=24KiB", f"fault={faults}", "expect=[]"],
-    )  # fmt: skip
+        "smoke",
+        fabric="tiny",
+        transports=["mrc"],
+        overrides=[
+            "workload.steps=2",
+            "workload.warmup_steps=0",
+            "workload.message_bytes=24KiB",
+            f"fault={faults}",
+            "expect=[]",
+        ],
+    )
     assert scenario.transports[0].fabric == bare.fabric
     whole = state_without_agents(bare)
     there: list[int] = []
@@ -205,7 +239,11 @@ def test_a_run_heals_whatever_becomes_of_it(bare: Cluster, monkeypatch: pytest.M
     with monkeypatch.context() as kept, undrawn():
         for name, instead in (("check", look), ("start", lambda: None), ("stop", lambda: None)):
             kept.setattr(bare, name, instead)
-        with pytest.raises(RuntimeError, match="a bug") if ends == "bug" else contextlib.nullcontext():
+        with (
+            pytest.raises(RuntimeError, match="a bug")
+            if ends == "bug"
+            else contextlib.nullcontext()
+        ):
             Runner(scenario, tmp_path / "out", lambda fabric: bare).run()
     assert max(there) == 4
     assert bare.faults() == [] and state_without_agents(bare) == whole
@@ -220,6 +258,10 @@ def test_a_run_heals_whatever_becomes_of_it(bare: Cluster, monkeypatch: pytest.M
 def state_without_agents(cluster: Cluster) -> dict[str, Any]:
     packets, counters = cluster.injections.packets, cluster.net.counters
     return {
-        "links": cluster.link_states(), "switches": counters._switch_down.tolist(), "gates": counters._gate.tolist(),
-        "ports": [w for w in packets._words if w], "paths": list(packets._paths.items()), "classes": classes(cluster),
-    }  # fmt: skip
+        "links": cluster.link_states(),
+        "switches": counters._switch_down.tolist(),
+        "gates": counters._gate.tolist(),
+        "ports": [w for w in packets._words if w],
+        "paths": list(packets._paths.items()),
+        "classes": classes(cluster),
+    }

@@ -1,4 +1,5 @@
-"""Faults of processes, and processes that end while a fault has them. Each test has a cluster of its own, which is not whole afterwards."""
+"""Faults of processes, and processes that end while a fault has them. Each test has a cluster of
+its own, which is not whole afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert '"counters"' in (tmp_path / "h1.jsonl").read_text(), "it had time to write down what it counted"
+    assert '"counters"' in (tmp_path / "h1.jsonl").read_text(), (
+        "it had time to write down what it counted"
+    )
 
 
 @pytest.mark.usefixtures("unhurried")

@@ -1,6 +1,8 @@
-"""Frames from strangers on a living cluster: each is counted under its own name, and a ring all-reduce under way does not notice.
+"""Frames from strangers on a living cluster: each is counted under its own name, and a ring
+all-reduce under way does not notice.
 
-What a frame may do to an endpoint is tested byte by byte in tests/agents/mrc/test_hostile.py; here they come over real cables.
+What a frame may do to an endpoint is tested byte by byte in tests/agents/mrc/test_hostile.py; here
+they come over real cables.
 """
 
 from __future__ import annotations
@@ -29,18 +31,32 @@ pytestmark = pytest.mark.sandbox
 
 FABRIC = load_fabric("tiny")
 MARK = bytes(range(7, 71))
-CHECKED = ("rx_foreign", "rx_bad_length", "rx_bad_icrc", "rx_bad_opcode", "rx_bad_qp", "rx_bad_ev", "rx_refused", "rx_beyond_window",
-           "rx_unexpected", "rx_unsupported", "rx_too_many", "bad_sacks")  # fmt: skip
+CHECKED = (
+    "rx_foreign",
+    "rx_bad_length",
+    "rx_bad_icrc",
+    "rx_bad_opcode",
+    "rx_bad_qp",
+    "rx_bad_ev",
+    "rx_refused",
+    "rx_beyond_window",
+    "rx_unexpected",
+    "rx_unsupported",
+    "rx_too_many",
+    "bad_sacks",
+)
 """Counters that a healthy ring leaves alone."""
 
 
 class Attacker:
-    """Builds and sends frames to h0 from any host's namespace, with any identity. Ring: h0 -> h2 -> h1 -> h3 -> h0."""
+    """Builds and sends frames to h0 from any host's namespace, with any identity. Ring: h0 -> h2 ->
+    h1 -> h3 -> h0."""
 
     def __init__(self, cluster: Cluster, ring: Ring) -> None:
         self.cluster = cluster
         self.ring = ring
-        self.to_h2 = ring.local(0, 2)  # h0's queue pair with its successor: nobody writes through it
+        # h0's queue pair with its successor: nobody writes through it
+        self.to_h2 = ring.local(0, 2)
         self.from_h3 = ring.local(0, 3)  # the one its predecessor writes through
         self.h2 = ring.local(2, 0)
         self.h3 = ring.local(3, 0)
@@ -48,10 +64,18 @@ class Attacker:
         self.framer = Framer(Config.from_fabric(FABRIC, {}))
 
     def write(
-        self, *, src: int = 2, ev: int = 0, qpn: int | None = None, psn: int | None = None, va: int | None = None, rkey: int | None = None,
+        self,
+        *,
+        src: int = 2,
+        ev: int = 0,
+        qpn: int | None = None,
+        psn: int | None = None,
+        va: int | None = None,
+        rkey: int | None = None,
         payload: bytes = MARK,
-    ) -> bytes:  # fmt: skip
-        """A WRITE Only that h0 would place, unless an argument spoils it; high up in the arena, where the ring does not come."""
+    ) -> bytes:
+        """A WRITE Only that h0 would place, unless an argument spoils it; high up in the arena,
+        where the ring does not come."""
         packet = write_packet(
             ev=ev, psn=self.h2["psn"] if psn is None else psn, va=self.spot if va is None else va,
             rkey=self.rkey if rkey is None else rkey, dmalen=len(payload),
@@ -61,7 +85,15 @@ class Attacker:
         return self.framer.frame + payload + self.framer.trailer
 
     def bare(self, op: int, ext: bytes, qpn: int | None = None, word: int = 0) -> bytes:
-        self.framer.bare(Route(FABRIC, 2, 0), 0, dscp.CONTROL, op, self.to_h2["qpn"] if qpn is None else qpn, word, ext)
+        self.framer.bare(
+            Route(FABRIC, 2, 0),
+            0,
+            dscp.CONTROL,
+            op,
+            self.to_h2["qpn"] if qpn is None else qpn,
+            word,
+            ext,
+        )
         return self.framer.frame
 
     @property
@@ -139,20 +171,43 @@ FRAMES: list[tuple[str, int, Made, str]] = [
     ("wrong rkey, unknown QP", 2, lambda a: a.write(qpn=4000, rkey=a.rkey ^ 1), "rx_bad_qp"),
     ("wrong rkey, another host's QP", 1, lambda a: a.write(src=1, rkey=a.rkey ^ 1), "rx_bad_qp"),
     ("right rkey, another host's QP", 1, lambda a: a.write(src=1), "rx_bad_qp"),
-    ("out of bounds, another host's QP", 1, lambda a: a.write(src=1, va=a.va + a.size - 1), "rx_bad_qp"),
+    (
+        "out of bounds, another host's QP",
+        1,
+        lambda a: a.write(src=1, va=a.va + a.size - 1),
+        "rx_bad_qp",
+    ),
     ("beyond the window", 2, lambda a: a.write(psn=a.h2["psn"] + 2000), "rx_beyond_window"),
     ("bad iCRC", 2, lambda a: changed(a.write(), 150, 0xAA), "rx_bad_icrc"),
-    ("unknown opcode", 2, lambda a: sealed(changed(a.write(), headers.BTH_AT, 0x77)), "rx_bad_opcode"),
+    (
+        "unknown opcode",
+        2,
+        lambda a: sealed(changed(a.write(), headers.BTH_AT, 0x77)),
+        "rx_bad_opcode",
+    ),
     ("for another host", 2, lambda a: sealed(changed(a.write(), 93, 2)), "rx_foreign"),
     ("truncated", 2, lambda a: cut(a.write(), -8), "rx_bad_length"),
     ("truncated to a stump", 2, lambda a: cut(a.write(), 110), "rx_bad_length"),
     ("headers cut, lengths and iCRC right", 2, lambda a: sealed(a.write()[:130]), "rx_bad_length"),
     ("oversized", 2, lambda a: a.write() + bytes(300), "rx_bad_length"),
-    ("as large as the link takes", 2, lambda a: a.write(payload=bytes(FABRIC.mtu)) + bytes(60), "rx_bad_length"),
+    (
+        "as large as the link takes",
+        2,
+        lambda a: a.write(payload=bytes(FABRIC.mtu)) + bytes(60),
+        "rx_bad_length",
+    ),
     ("EV of another plane", 2, lambda a: sealed(changed(a.write(), 57, 1)), "rx_bad_ev"),
-    ("endpoint request", 2, lambda a: a.bare(wire.ENDPOINT_REQUEST, b"\0\3" + bytes(14), qpn=wire.ENDPOINT_QPN), "rx_unsupported"),
+    (
+        "endpoint request",
+        2,
+        lambda a: a.bare(wire.ENDPOINT_REQUEST, b"\0\3" + bytes(14), qpn=wire.ENDPOINT_QPN),
+        "rx_unsupported",
+    ),
     ("SACK of what was never sent", 2, lambda a: lying_sack(a), "bad_sacks"),
-    *[(f"random bytes {n}", 2, lambda a, n=n: masquerade(a, n), "rx_bad_icrc") for n in range(1, 20)],
+    *[
+        (f"random bytes {n}", 2, lambda a, n=n: masquerade(a, n), "rx_bad_icrc")
+        for n in range(1, 20)
+    ],
 ]
 
 
@@ -186,7 +241,8 @@ def test_every_hostile_frame_has_a_counter_and_the_ring_goes_on(attacker: Attack
 
 
 def test_noise_from_everywhere(attacker: Attacker) -> None:
-    """Real frames with bits flipped behind the outer header, from all hosts: every one is refused, the sums are right."""
+    """Real frames with bits flipped behind the outer header, from all hosts: every one is refused,
+    the sums are right."""
     rng = random.Random(11)
     sent = 0
 
@@ -195,9 +251,11 @@ def test_noise_from_everywhere(attacker: Attacker) -> None:
         for _ in range(150):
             host = rng.randrange(1, 4)
             frame = bytearray(attacker.write(src=host))
-            # Not the inner next header nor the UDP port, by which the kernel's filter chooses what an agent gets to see,
-            # and not what the iCRC leaves out.
-            for at in rng.sample([*range(62, 94), *range(102, 106), *range(107, len(frame))], rng.randint(1, 4)):
+            # Not the inner next header nor the UDP port, by which the kernel's filter chooses what
+            # an agent gets to see, and not what the iCRC leaves out.
+            for at in rng.sample(
+                [*range(62, 94), *range(102, 106), *range(107, len(frame))], rng.randint(1, 4)
+            ):
                 frame[at] ^= 1 << rng.randrange(8)
             attacker.send(bytes(frame), host)
             sent += 1
@@ -206,19 +264,27 @@ def test_noise_from_everywhere(attacker: Attacker) -> None:
     assert attacker.ring.run(10, [(0.2, noise)])
     assert attacker.ring.all_right()
     after = attacker.counters()
-    spoofed = sum(row["drop_spoofed"] for row in attacker.cluster.counters())  # where the inner source was hit
-    assert 0 < spoofed < 150 and sum(after[key] - before[key] for key in CHECKED) + spoofed == sent == 150
+    # where the inner source was hit
+    spoofed = sum(row["drop_spoofed"] for row in attacker.cluster.counters())
+    assert (
+        0 < spoofed < 150
+        and sum(after[key] - before[key] for key in CHECKED) + spoofed == sent == 150
+    )
     assert attacker.memory(attacker.spot, len(MARK)) == bytes(len(MARK))
 
 
 def nack_unexpected(a: Attacker) -> bytes:
     """To h0's queue pair with h2: you are unknown to me."""
-    return a.bare(wire.NACK, wire.S_NETH.pack(0, wire.UNEXP_EVENT, 0, 0, 0, 0, 0, wire.CC_NACK << 4, 0, 0))
+    return a.bare(
+        wire.NACK, wire.S_NETH.pack(0, wire.UNEXP_EVENT, 0, 0, 0, 0, 0, wire.CC_NACK << 4, 0, 0)
+    )
 
 
 def port_update(a: Attacker) -> bytes:
     """To h0: all ports of h2 are down."""
-    return a.bare(wire.ENDPOINT_REQUEST, wire.S_ERTH.pack(0, 0, 0, wire.FTYPE), qpn=wire.ENDPOINT_QPN, word=77)
+    return a.bare(
+        wire.ENDPOINT_REQUEST, wire.S_ERTH.pack(0, 0, 0, wire.FTYPE), qpn=wire.ENDPOINT_QPN, word=77
+    )
 
 
 FORGED: list[tuple[str, Made]] = [
@@ -230,13 +296,22 @@ FORGED: list[tuple[str, Made]] = [
 
 
 def test_a_frame_in_anothers_name_ends_at_the_t0(attacker: Attacker) -> None:
-    """h1 writes, updates and refuses in the name of h2, with all of h2's numbers: h0 gets none of it, and every frame is accounted for."""
+    """h1 writes, updates and refuses in the name of h2, with all of h2's numbers: h0 gets none of
+    it, and every frame is accounted for."""
     for name, make in FORGED:
         before, rows = attacker.counters(), attacker.cluster.counters()
         attacker.send(make(attacker), host=1)
-        assert wait_until(lambda r=rows: change(r, attacker.cluster.counters(), "drop_spoofed") == {"p0-t0-0-d1": 1}), name  # type: ignore[misc]
+        assert wait_until(
+            lambda r=rows: (
+                change(r, attacker.cluster.counters(), "drop_spoofed") == {"p0-t0-0-d1": 1}
+            )
+        ), name  # type: ignore[misc]
         after = attacker.counters()
-        assert {key for key in (*CHECKED, "data_rx", "port_updates_rx", "nacks_rx") if after[key] != before[key]} == set(), name
+        assert {
+            key
+            for key in (*CHECKED, "data_rx", "port_updates_rx", "nacks_rx")
+            if after[key] != before[key]
+        } == set(), name
     assert attacker.ring.run(3) and attacker.ring.all_right()
     assert attacker.memory(attacker.spot, len(MARK)) == bytes(len(MARK))
     assert books(attacker.cluster.counters()) == []
@@ -256,22 +331,32 @@ def test_the_honest_frame_is_placed(attacker: Attacker) -> None:
     attacker.send(attacker.write())
     assert wait_until(lambda: attacker.memory(attacker.spot, len(MARK)) == MARK)
     after = attacker.counters()
-    assert {key: after[key] - before[key] for key in (*CHECKED, "data_rx") if after[key] != before[key]} == {"data_rx": 1}
+    assert {
+        key: after[key] - before[key] for key in (*CHECKED, "data_rx") if after[key] != before[key]
+    } == {"data_rx": 1}
 
 
 @pytest.mark.parametrize("what", ["rkey", "bounds"])
-def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(attacker: Attacker, logs: Path, what: str) -> None:
-    """As if h3 itself had sent it: both ends give the queue pair up, say why and who, and live on. No byte is written."""
+def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(
+    attacker: Attacker, logs: Path, what: str
+) -> None:
+    """As if h3 itself had sent it: both ends give the queue pair up, say why and who, and live on.
+    No byte is written."""
     ring = attacker.ring
     end = attacker.va + attacker.size
 
     def strike() -> None:
-        sent = sum(row["data_tx"] for row in paths(attacker.cluster) if (row["host"], row["peer"]) == (3, 0))
+        sent = sum(
+            row["data_tx"]
+            for row in paths(attacker.cluster)
+            if (row["host"], row["peer"]) == (3, 0)
+        )
         psn = attacker.h3["psn"] + sent + 400  # new to h0, and inside its window
         spoilt = {"rkey": attacker.rkey ^ 1} if what == "rkey" else {"va": end - len(MARK) + 1}
         attacker.send(attacker.write(src=3, qpn=attacker.from_h3["qpn"], psn=psn, **spoilt), host=3)
 
-    assert not ring.run(200, [(0.3, strike)], size=4 * BYTES)  # so much that h3 always has something on its way
+    # so much that h3 always has something on its way
+    assert not ring.run(200, [(0.3, strike)], size=4 * BYTES)
 
     def told() -> bool:
         for rank, agent in enumerate(ring.agents):
@@ -281,7 +366,9 @@ def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(attacker: At
 
     assert wait_until(told)
     ranks = {note["rank"]: note for note in ring.failures}
-    assert (ranks[3]["peer_rank"], ranks[3]["reason"]) == (0, "remote access error"), "rank 3 (h3) lost rank 0 (h0)"
+    assert (ranks[3]["peer_rank"], ranks[3]["reason"]) == (0, "remote access error"), (
+        "rank 3 (h3) lost rank 0 (h0)"
+    )
     assert ranks[0]["peer_rank"] == 3 and "\n" not in ranks[0]["reason"]
     assert ring.wrong == 0 and all(right for _, _, right in ring.ends)
     assert attacker.counters()["rx_refused"] >= 1
@@ -290,5 +377,10 @@ def test_a_real_queue_pair_goes_to_error_for_a_write_it_must_not_do(attacker: At
     assert all(Path(f"/proc/{pid}").exists() for pid in pids)
     attacker.cluster.check()
     attacker.cluster.stop_agents()
-    states = [(e["host"], e["peer"], e["state"]) for e in logged(logs, "qp") if e["state"] == "ERROR"]
-    assert sorted(s for s in states if s[:2] in ((0, 3), (3, 0))) == [(0, 3, "ERROR"), (3, 0, "ERROR")]
+    states = [
+        (e["host"], e["peer"], e["state"]) for e in logged(logs, "qp") if e["state"] == "ERROR"
+    ]
+    assert sorted(s for s in states if s[:2] in ((0, 3), (3, 0))) == [
+        (0, 3, "ERROR"),
+        (3, 0, "ERROR"),
+    ]

@@ -1,4 +1,5 @@
-"""The engine and the second endpoint (tests/second) on real sockets, each in a host's namespace; and the judge behind a veth."""
+"""The engine and the second endpoint (tests/second) on real sockets, each in a host's namespace;
+and the judge behind a veth."""
 
 from __future__ import annotations
 
@@ -24,9 +25,20 @@ BYTES, MESSAGES = 9_000, 5
 
 class Host:
     def __init__(self, cluster: Cluster, kind: str, host: int) -> None:
-        words = ["nsenter", f"--net={cluster.net.path_of(f'h{host}')}", "--", sys.executable, "-m", "tests.emulated.interop_host"]
+        words = [
+            "nsenter",
+            f"--net={cluster.net.path_of(f'h{host}')}",
+            "--",
+            sys.executable,
+            "-m",
+            "tests.emulated.interop_host",
+        ]
         self.process = subprocess.Popen(
-            [*words, kind, "tiny", str(host)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+            [*words, kind, "tiny", str(host)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         self.done: list[dict[str, Any]] = []
 
@@ -66,16 +78,26 @@ def test_both_write_to_each_other(tiny: Cluster, kinds: tuple[str, str], story: 
         for host, remote in ((one, made[1]), (other, made[0])):
             host.ask("connect", **{key: remote[key] for key in ("host", "qpn", "psn", "mpr")})
         if story != "healthy":
-            tiny.inject("link", {"a dead path": "p0-t0-0:p0-t1-0", "a port falls": "h3:p1-t0-1"}[story])
+            tiny.inject(
+                "link", {"a dead path": "p0-t0-0:p0-t1-0", "a port falls": "h3:p1-t0-1"}[story]
+            )
         if story == "a port falls" and kinds[1] == "second":
             other.ask("port", plane=1, up=False)
         data = [Random(number).randbytes(BYTES) for number in range(MESSAGES)]
         for host, there in ((one, 1), (other, 0)):
             for number, sent in enumerate(data):
-                host.ask("write", id=number, bytes=list(sent), va=made[there]["va"] + number * BYTES, rkey=made[there]["rkey"])
+                host.ask(
+                    "write",
+                    id=number,
+                    bytes=list(sent),
+                    va=made[there]["va"] + number * BYTES,
+                    rkey=made[there]["rkey"],
+                )
         assert wait_until(lambda: min(one.finished(), other.finished()) == MESSAGES, 60)
         for host in (one, other):
-            assert bytes.fromhex(host.ask("memory", at=0, length=MESSAGES * BYTES)) == b"".join(data)
+            assert bytes.fromhex(host.ask("memory", at=0, length=MESSAGES * BYTES)) == b"".join(
+                data
+            )
             assert {done["status"] for done in host.done} == {"ok"} and host.ask("violations") == []
         tiny.heal()
 
@@ -85,13 +107,17 @@ def test_both_write_to_each_other(tiny: Cluster, kinds: tuple[str, str], story: 
 def test_the_judge_plays_over_interfaces(kind: str) -> None:
     """In a network namespace of its own, which takes the cables with it whatever happens."""
     cables = " && ".join(
-        f"ip link add h0-p{plane} mtu 9000 up type veth peer name judge-p{plane} mtu 9000 && ip link set judge-p{plane} up"
+        f"ip link add h0-p{plane} mtu 9000 up type veth peer name judge-p{plane} mtu 9000 && ip "
+        f"link set judge-p{plane} up"
         for plane in range(2)
     )
     connect = f"{sys.executable} -m tests.emulated.interop_host {kind} tiny 0"
     cases = ["trims/trimmed", "write/four-*", "sends/only", "probes/on-its-ev"]
-    where = ["judge-p0,judge-p1", "--connect", connect, "--fabric", "tiny", "--base-rtt", "100ms"]  # which machines take for `tiny`'s
+    # which machines take for `tiny`'s
+    where = ["judge-p0,judge-p1", "--connect", connect, "--fabric", "tiny", "--base-rtt", "100ms"]
     judge = [sys.executable, "-m", "mrcbed", "conform", *where, *cases]
     words = ["unshare", "--net", "sh", "-c", f"{cables} && exec {shlex.join(judge)}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout == "4 cases: 4 passed, 0 failed, 0 unsupported\n", done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout == "4 cases: 4 passed, 0 failed, 0 unsupported\n", (
+        done.stdout + done.stderr
+    )

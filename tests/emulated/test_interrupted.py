@@ -1,4 +1,5 @@
-"""A suite like this one that is interrupted, or dies, leaves nothing: as after the runs of test_cleanup.py."""
+"""A suite like this one that is interrupted, or dies, leaves nothing: as after the runs of
+test_cleanup.py."""
 
 from __future__ import annotations
 
@@ -49,21 +50,41 @@ class Suite:
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         with self.said.open("wb") as said:
             self.master = subprocess.Popen(
-                [*words, "--rootdir", folder, "--basetemp", folder / "base", "--tx", sandbox, "--dist", "loadfile", folder / "test_one.py"],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-            )  # fmt: skip
+                [
+                    *words,
+                    "--rootdir",
+                    folder,
+                    "--basetemp",
+                    folder / "base",
+                    "--tx",
+                    sandbox,
+                    "--dist",
+                    "loadfile",
+                    folder / "test_one.py",
+                ],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
 
     def left(self) -> list[str]:
         return remains(*json.loads(self.note.read_text()))
 
 
 def test_an_interrupted_suite_leaves_nothing(tmp_path: Path) -> None:
-    """Its workers notice within a quarter of a minute if it dies; so three suites end at once, each by another signal."""
+    """Its workers notice within a quarter of a minute if it dies; so three suites end at once, each
+    by another signal."""
     before = machine()
-    suites = {number: Suite(tmp_path / number.name) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
+    suites = {
+        number: Suite(tmp_path / number.name)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+    }
     try:
         for suite in suites.values():
-            assert wait_until(lambda s=suite: s.note.exists() or s.master.poll() is not None, 4 * PATIENCE_S)  # type: ignore[misc]
+            assert wait_until(
+                lambda s=suite: s.note.exists() or s.master.poll() is not None, 4 * PATIENCE_S
+            )  # type: ignore[misc]
             assert suite.master.poll() is None and suite.left(), suite.said.read_text()
         for number, suite in suites.items():
             suite.master.send_signal(number)

@@ -1,4 +1,5 @@
-"""mrc0: ping, iperf3 through a cable cut, ssh's kind of small packets, what is refused; nothing stays."""
+"""mrc0: ping, iperf3 through a cable cut, ssh's kind of small packets, what is refused; nothing
+stays."""
 
 from __future__ import annotations
 
@@ -42,9 +43,12 @@ def cluster(transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_every_host_reaches_every_other_one(cluster: Cluster) -> None:
     for number, name in enumerate(cluster.fabric.hosts):
         for other in set(range(cluster.fabric.host_count)) - {number}:
-            said, _, status = cluster.net[name].pexec(["ping", "-c", "1", "-W", f"{patient(10):.0f}", "-s", "8000", address(other)])
+            said, _, status = cluster.net[name].pexec(
+                ["ping", "-c", "1", "-W", f"{patient(10):.0f}", "-s", "8000", address(other)]
+            )
             assert status == 0, said
-    said, _, status = cluster.net["h0"].pexec(["ping", "-c", "1", "-W", "1", address(200)])  # a host that is not there
+    # a host that is not there
+    said, _, status = cluster.net["h0"].pexec(["ping", "-c", "1", "-W", "1", address(200)])
     assert status == 1, said
 
 
@@ -52,9 +56,13 @@ def test_iperf3_goes_on_through_a_cable_cut(transport: str, cluster: Cluster) ->
     if transport != "mrc":
         pytest.skip("RoCE waits until the network has re-routed, which nobody does here")
     last = cluster.fabric.host_count - 1
-    server = cluster.net[f"h{last}"].popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = cluster.net[f"h{last}"].popen(
+        ["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     time.sleep(patient(0.5))
-    client = cluster.net["h0"].popen(["iperf3", "-J", "-c", address(last), "-t", "7", "-i", "1"], stdout=subprocess.PIPE)
+    client = cluster.net["h0"].popen(
+        ["iperf3", "-J", "-c", address(last), "-t", "7", "-i", "1"], stdout=subprocess.PIPE
+    )
     try:
         time.sleep(3)
         cut = cluster.inject("link", "p0-t0-0:p0-t1-0")
@@ -68,7 +76,8 @@ def test_iperf3_goes_on_through_a_cable_cut(transport: str, cluster: Cluster) ->
     report = json.loads(said)
     assert "error" not in report
     rates = [interval["sum"]["bits_per_second"] for interval in report["intervals"]]
-    assert min(sum(pair) for pair in pairwise(rates[3:])) > 0, rates  # never two seconds without anything
+    # never two seconds without anything
+    assert min(sum(pair) for pair in pairwise(rates[3:])) > 0, rates
     before, after = sum(rates[1:3]) / 2, sum(rates[5:7]) / 2
     assert after > 0.4 * before, rates
 
@@ -85,6 +94,11 @@ def test_a_kernel_without_tun_is_named(cluster: Cluster, monkeypatch: pytest.Mon
 
 
 def test_the_prompt_says_how_to_use_it() -> None:
-    done = mrcbed("up", "tiny", "--ip", "--no-controller", input=f"h0 ping -c 2 {address(3)}\nexit\n")
+    done = mrcbed(
+        "up", "tiny", "--ip", "--no-controller", input=f"h0 ping -c 2 {address(3)}\nexit\n"
+    )
     assert done.returncode == 0, done.stderr
-    assert f"Try: h0 ping -c 3 {address(3)}" in done.stdout and "2 received" in done.stdout + done.stderr
+    assert (
+        f"Try: h0 ping -c 3 {address(3)}" in done.stdout
+        and "2 received" in done.stdout + done.stderr
+    )

@@ -1,4 +1,5 @@
-"""A machine that stops the agents now and then, in ways that no scheduler counts as waiting: the run is not called trustworthy."""
+"""A machine that stops the agents now and then, in ways that no scheduler counts as waiting: the
+run is not called trustworthy."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ from tests.emulated.ring import Ring
 pytestmark = pytest.mark.sandbox
 
 
-def reason(cluster: Cluster, logs: Path, transport: str, acts: list[tuple[float, Callable[[], object]]]) -> str:
-    """Why the figures of a ring of some two seconds, during which this is done to it, are doubtful."""
+def reason(
+    cluster: Cluster, logs: Path, transport: str, acts: list[tuple[float, Callable[[], object]]]
+) -> str:
+    """Why the figures of a ring of some two seconds, during which this is done to it, are
+    doubtful."""
     cluster.start_agents(transport, {}, logs, seed=2, alone=False)
     try:
         ring = Ring(cluster)
@@ -40,7 +44,9 @@ def group() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("transport", ["mrc", "tcp"])
-def test_a_cpu_quota_that_is_set_while_it_runs_is_a_doubt_and_is_named(tiny: Cluster, transport: str, group: Path, tmp_path: Path) -> None:
+def test_a_cpu_quota_that_is_set_while_it_runs_is_a_doubt_and_is_named(
+    tiny: Cluster, transport: str, group: Path, tmp_path: Path
+) -> None:
     def limit() -> None:
         for name, pid in tiny.processes().items():
             if name.startswith("h"):
@@ -51,11 +57,15 @@ def test_a_cpu_quota_that_is_set_while_it_runs_is_a_doubt_and_is_named(tiny: Clu
 
 
 @pytest.mark.parametrize("transport", ["mrc", "tcp"])
-def test_an_agent_that_stood_still_for_a_moment_is_a_doubt(tiny: Cluster, transport: str, tmp_path: Path) -> None:
+def test_an_agent_that_stood_still_for_a_moment_is_a_doubt(
+    tiny: Cluster, transport: str, tmp_path: Path
+) -> None:
     def pause() -> None:
         os.kill(tiny.processes()["h0"], signal.SIGSTOP)
         time.sleep(0.3)
         os.kill(tiny.processes()["h0"], signal.SIGCONT)
 
     said = reason(tiny, tmp_path / "logs", transport, [(0.5, pause)])
-    assert "acted late" in said and ("of h0 " in said or "worst: h0" in said or "worst: h1" in said), said
+    assert "acted late" in said and (
+        "of h0 " in said or "worst: h0" in said or "worst: h1" in said
+    ), said

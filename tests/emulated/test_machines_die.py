@@ -1,4 +1,5 @@
-"""Whatever dies of a fabric on several machines, all of it ends on all of them, unaided, and the survivor says who died."""
+"""Whatever dies of a fabric on several machines, all of it ends on all of them, unaided, and the
+survivor says who died."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ class Front:
 
     def __init__(self, machine: Machine) -> None:
         space = os.stat(machine.namespace).st_ino
-        self.pid = next(pid for pid in pids_in(space) if words_of(pid)[-2:] == ["tools", "machine"] and "unshare" not in words_of(pid))
+        self.pid = next(
+            pid
+            for pid in pids_in(space)
+            if words_of(pid)[-2:] == ["tools", "machine"] and "unshare" not in words_of(pid)
+        )
 
     def poll(self) -> int | None:
         return None if os.path.exists(f"/proc/{self.pid}") else 0
@@ -53,7 +58,10 @@ class Running:
     def __init__(self, both: list[Machine]) -> None:
         self.both = both
         self.coordinator = subprocess.Popen(
-            [sys.executable, "-m", "tests.emulated.machines_holder", on(both), reach()], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.emulated.machines_holder", on(both), reach()],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.coordinator.stdout is not None
         first = self.coordinator.stdout.readline()
@@ -74,8 +82,16 @@ class Running:
                 return seen.worker()
             case "agent":
                 return seen.pid_of("agent-h3 ")
-        commands = Path(f"/proc/{self.coordinator.pid}/task/{self.coordinator.pid}/children").read_text().split()
-        return next(pid for pid in map(int, commands) if os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat(self.both[1].namespace).st_ino)
+        commands = (
+            Path(f"/proc/{self.coordinator.pid}/task/{self.coordinator.pid}/children")
+            .read_text()
+            .split()
+        )
+        return next(
+            pid
+            for pid in map(int, commands)
+            if os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat(self.both[1].namespace).st_ino
+        )
 
     def assert_gone(self) -> None:
         for seen in self.seen:
@@ -105,7 +121,9 @@ def running() -> Iterator[Callable[[], Running]]:
         ("agent", "{name}: the agent of h3 (process "), ("coordinator", ""),
     ],
 )  # fmt: skip
-def test_a_death_ends_all_machines_and_is_named(running: Callable[[], Running], victim: str, named: str) -> None:
+def test_a_death_ends_all_machines_and_is_named(
+    running: Callable[[], Running], victim: str, named: str
+) -> None:
     run = running()
     os.kill(run.pid(victim), signal.SIGKILL)
     run.assert_gone()
@@ -119,7 +137,9 @@ def test_a_machine_that_hears_nothing_ends(running: Callable[[], Running]) -> No
     """A connection may be lost without a word: here the coordinator stands still."""
     run = running()
     os.kill(run.coordinator.pid, signal.SIGSTOP)
-    assert wait_until(lambda: all(seen.front.poll() is not None for seen in run.seen), SILENCE_S + PATIENCE_S)
+    assert wait_until(
+        lambda: all(seen.front.poll() is not None for seen in run.seen), SILENCE_S + PATIENCE_S
+    )
     run.assert_gone()
     os.kill(run.coordinator.pid, signal.SIGCONT)
     said, _ = run.coordinator.communicate(timeout=PATIENCE_S)

@@ -1,4 +1,5 @@
-"""The usual way to a machine: a real sshd on each of two, with keys of its own, and ``mrcbed tools machine`` behind it."""
+"""The usual way to a machine: a real sshd on each of two, with keys of its own, and ``mrcbed tools
+machine`` behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from tests.emulated.machines import Machine, machines
 from tests.emulated.ring import PATIENCE_S, wait_until
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin:/usr/bin")
-pytestmark = [pytest.mark.sandbox, pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs ssh and sshd")]
+pytestmark = [
+    pytest.mark.sandbox,
+    pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs ssh and sshd"),
+]
 PORT = 2222
 
 
@@ -23,13 +27,21 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Mac
     """The second machine and the third have an sshd; the first has the coordinator."""
     folder = tmp_path_factory.mktemp("ssh")
     for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+        )
     shutil.copy(folder / "user.pub", folder / "authorized")
     (folder / "run").mkdir()
     settings = {
-        "Port": PORT, "HostKey": folder / "host", "AuthorizedKeysFile": folder / "authorized", "PidFile": "none", "UsePAM": "no",
-        "PasswordAuthentication": "no", "PermitRootLogin": "yes", "StrictModes": "no",
-    }  # fmt: skip
+        "Port": PORT,
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "authorized",
+        "PidFile": "none",
+        "UsePAM": "no",
+        "PasswordAuthentication": "no",
+        "PermitRootLogin": "yes",
+        "StrictModes": "no",
+    }
     (folder / "config").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
     running = []
     with machines(3) as places:
@@ -44,8 +56,14 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Mac
                 "sh",
             ]
             log = (folder / f"log{place.number}").open("wb")
-            running.append(subprocess.Popen([*sshd, SSHD or "", "-D", "-e", "-f", str(folder / "config")], stderr=log))
-        assert wait_until(lambda: all("listening" in (folder / f"log{n}").read_text() for n in (1, 2)))
+            running.append(
+                subprocess.Popen(
+                    [*sshd, SSHD or "", "-D", "-e", "-f", str(folder / "config")], stderr=log
+                )
+            )
+        assert wait_until(
+            lambda: all("listening" in (folder / f"log{n}").read_text() for n in (1, 2))
+        )
         yield places, folder
         for process in running:
             process.kill()
@@ -54,13 +72,21 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Mac
 
 def test_up_over_ssh(daemons: tuple[list[Machine], Path]) -> None:
     (first, *others), folder = daemons
-    options = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i {folder}/user -p {PORT}"
+    options = (
+        "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i "
+        f"{folder}/user -p {PORT}"
+    )
     reach = f"ssh -F none -T -o BatchMode=yes {options} root@{{host}} {MRCBED} machine"
     on = ",".join(place.address for place in others)
     done = subprocess.run(
         [*first.prefix, MRCBED, "up", "tiny", "--on", on, "--reach", reach],
-        cwd=ROOT, input="pingall\nallreduce steps=2 bytes=65536\n", capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        input="pingall\nallreduce steps=2 bytes=65536\n",
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "0% dropped (12/12 received)" in done.stderr
     assert "every sum right" in " ".join(done.stdout.split())

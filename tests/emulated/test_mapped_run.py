@@ -1,4 +1,5 @@
-"""A run with Clustermapper: a lossy NIC link is named and denied through the controller, and allowed again once it is whole."""
+"""A run with Clustermapper: a lossy NIC link is named and denied through the controller, and
+allowed again once it is whole."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     fabric = near(load_fabric("tiny"))
     tmp_path.chmod(0o777)
     shape = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2"
-    (tmp_path / "near.toml").write_text(f'format = 3\n{shape}\ndelay = "{written(fabric.delay_ps)}"\n')
+    (tmp_path / "near.toml").write_text(
+        f'format = 3\n{shape}\ndelay = "{written(fabric.delay_ps)}"\n'
+    )
     file = tmp_path / "lossy.toml"
     file.write_text(SCENARIO)
     out = tmp_path / "out"
@@ -65,18 +68,33 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     assert fault["named_ns"] < fault["denied_ns"] < 4e5 < fault["clear_ns"] < fault["allowed_ns"]
     raw = next((out / "raw").iterdir())
     journal = [json.loads(line) for line in (raw / "runner.jsonl").read_text().splitlines()]
-    told = {(line["kind"], line["on"]): line for line in journal if line["kind"] in ("deny", "allow")}
-    assert set(told) == {("deny", LINK), ("allow", LINK)} and not any("refused" in line for line in told.values())
-    assert "base RTTs" in told["allow", LINK]["reason"], "it came back by its hold-down, not with the run's end"
+    told = {
+        (line["kind"], line["on"]): line for line in journal if line["kind"] in ("deny", "allow")
+    }
+    assert set(told) == {("deny", LINK), ("allow", LINK)} and not any(
+        "refused" in line for line in told.values()
+    )
+    assert "base RTTs" in told["allow", LINK]["reason"], (
+        "it came back by its hold-down, not with the run's end"
+    )
     denied, allowed = told["deny", LINK]["t"], told["allow", LINK]["t"]
     effect = [line for line in logged(raw, "deny") if line["host"] == 0]
-    assert [line["entries"] for line in effect if denied - 100 * US < line["t"] < allowed - 100 * US] == [[LINK]]
+    assert [
+        line["entries"] for line in effect if denied - 100 * US < line["t"] < allowed - 100 * US
+    ] == [[LINK]]
 
     def carried(since: float, until: float) -> list[int]:
-        bins: list[dict[str, Any]] = [line for line in logged(raw, "goodput") if line["host"] == 0 and since < line["t"] < until]
+        bins: list[dict[str, Any]] = [
+            line
+            for line in logged(raw, "goodput")
+            if line["host"] == 0 and since < line["t"] < until
+        ]
         return [sum(line["tx"][p] for line in bins) for p in range(fabric.planes)]
 
     settled = 20 * fabric.base_rtt_ps
-    lossy, whole = carried(denied + settled, allowed - settled), carried(allowed + settled, float("inf"))
+    lossy, whole = (
+        carried(denied + settled, allowed - settled),
+        carried(allowed + settled, float("inf")),
+    )
     assert lossy[0] == 0 < lossy[1], "nothing leaves by a plane that is denied"
     assert whole[0] > 0 and whole[1] > 0, "and it is used again"

@@ -1,4 +1,5 @@
-"""Injected losses and corruptions on real interfaces: which packets, how many, the same ones again, and books that balance."""
+"""Injected losses and corruptions on real interfaces: which packets, how many, the same ones again,
+and books that balance."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ BTH = 102
 
 @pytest.fixture(scope="module", params=["ebpf", "ovs"])
 def fast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """`tiny`, fast: thousands of frames take well under a second. Faults are the fabric's, whatever forwards."""
+    """`tiny`, fast: thousands of frames take well under a second. Faults are the fabric's, whatever
+    forwards."""
     if request.param == "ovs" and shutil.which("ovs-vswitchd") is None:
         pytest.skip("Open vSwitch is not installed")
     rate = 10**13 if request.param == "ebpf" else 10**12  # in user space packets take longer
@@ -49,14 +51,26 @@ def wires(fast: Cluster) -> Iterator[list[Wire]]:
     assert at_rest(fast)
 
 
-def numbered(cluster: Cluster, src: int, dst: int, value: int, count: int, size: int = 40, dscp_class: int = dscp.NO_TRIM) -> list[bytes]:
+def numbered(
+    cluster: Cluster,
+    src: int,
+    dst: int,
+    value: int,
+    count: int,
+    size: int = 40,
+    dscp_class: int = dscp.NO_TRIM,
+) -> list[bytes]:
     path = addressing.path_address(cluster.fabric, src, dst, value)
-    return [mrc(src, dst, path, struct.pack("!I", i) + bytes(size - 4), dscp_class=dscp_class) for i in range(count)]
+    return [
+        mrc(src, dst, path, struct.pack("!I", i) + bytes(size - 4), dscp_class=dscp_class)
+        for i in range(count)
+    ]
 
 
 def carry(wires: list[Wire], src: int, dst: int, plane: int, frames: list[bytes]) -> list[bytes]:
-    """Send a batch at a time; what arrived, in order. The first goes alone: the kernel's datapath of Open vSwitch asks its daemon what to
-    do with a new flow, and what comes meanwhile overtakes what has been asked for."""
+    """Send a batch at a time; what arrived, in order. The first goes alone: the kernel's datapath
+    of Open vSwitch asks its daemon what to do with a new flow, and what comes meanwhile overtakes
+    what has been asked for."""
     assert wires[src].send(plane, frames[0])
     assert at_rest(wires[src].cluster)
     for at in range(1, len(frames), 100):
@@ -71,7 +85,11 @@ def numbers(got: list[bytes]) -> list[int]:
 
 
 def moved(cluster: Cluster, before: list[dict[str, int]], column: str) -> dict[str, int]:
-    return {str(b["port"]): b[column] - a[column] for a, b in zip(before, cluster.counters(), strict=True) if b[column] != a[column]}
+    return {
+        str(b["port"]): b[column] - a[column]
+        for a, b in zip(before, cluster.counters(), strict=True)
+        if b[column] != a[column]
+    }
 
 
 def within(count: int, of: int, probability: float) -> bool:
@@ -80,7 +98,9 @@ def within(count: int, of: int, probability: float) -> bool:
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.3])
-def test_loss_follows_its_probability_and_its_seed_packet_by_packet(fast: Cluster, wires: list[Wire], probability: float) -> None:
+def test_loss_follows_its_probability_and_its_seed_packet_by_packet(
+    fast: Cluster, wires: list[Wire], probability: float
+) -> None:
     frames = numbered(fast, 0, 2, ev(0, 0), FRAMES)
     seen = []
     for seed in (7, 7, 8):
@@ -105,12 +125,17 @@ def test_loss_follows_its_probability_and_its_seed_packet_by_packet(fast: Cluste
         ("h0:p0-t0-0", "down", {"h0-p0"}),
     ],
 )
-def test_a_direction_is_hit_and_the_other_is_not(fast: Cluster, wires: list[Wire], on: str, direction: str, at: set[str]) -> None:
+def test_a_direction_is_hit_and_the_other_is_not(
+    fast: Cluster, wires: list[Wire], on: str, direction: str, at: set[str]
+) -> None:
     before = fast.counters()
     fast.inject("loss", on, probability=1, direction=direction)
     there = carry(wires, 0, 2, 0, numbered(fast, 0, 2, ev(0, 0), 100))
     back = carry(wires, 2, 0, 0, numbered(fast, 2, 0, ev(0, 0), 100))
-    assert (len(there), len(back)) == (0 if direction in ("up", "both") else 100, 0 if direction in ("down", "both") else 100)
+    assert (len(there), len(back)) == (
+        0 if direction in ("up", "both") else 100,
+        0 if direction in ("down", "both") else 100,
+    )
     assert moved(fast, before, "drop_fault_loss") == dict.fromkeys(at, 100)
     other = carry(wires, 0, 2, 1, numbered(fast, 0, 2, ev(1, 0), 100))
     assert len(other) == 100
@@ -135,8 +160,12 @@ def expected(frame: bytes) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.parametrize(("size", "low"), [(500, layout.TRIM_BYTES), (36, BTH)], ids=["data", "control"])
-def test_corruption_changes_one_byte_that_a_checksum_covers(fast: Cluster, wires: list[Wire], size: int, low: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "low"), [(500, layout.TRIM_BYTES), (36, BTH)], ids=["data", "control"]
+)
+def test_corruption_changes_one_byte_that_a_checksum_covers(
+    fast: Cluster, wires: list[Wire], size: int, low: int
+) -> None:
     frames = numbered(fast, 0, 2, ev(0, 0), FRAMES, size, dscp.TRIMMABLE)
     runs, places = [], set()
     for _ in range(2):
@@ -147,7 +176,9 @@ def test_corruption_changes_one_byte_that_a_checksum_covers(fast: Cluster, wires
         assert len(got) == FRAMES, "a corrupt frame still arrives"
         wrong = 0
         for frame, sent in zip(got, frames, strict=True):
-            differing = [i for i, (a, b) in enumerate(zip(frame, expected(sent), strict=True)) if a != b]
+            differing = [
+                i for i, (a, b) in enumerate(zip(frame, expected(sent), strict=True)) if a != b
+            ]
             assert len(differing) <= 1
             wrong += len(differing)
             places.update(differing)
@@ -172,12 +203,23 @@ def test_one_path_is_a_blackhole_and_no_other(fast: Cluster, wires: list[Wire]) 
     before = fast.counters()
     fast.inject("path-loss", "h0>h2@p0/1")
     assert carry(wires, 0, 2, 0, numbered(fast, 0, 2, ev(0, 1), 40)) == []
-    for src, dst, value in [(0, 2, ev(0, 0)), (0, 2, ev(1, 1)), (0, 3, ev(0, 1)), (1, 2, ev(0, 1)), (2, 0, ev(0, 1)), (0, 1, ev(0, 0))]:
-        assert len(carry(wires, src, dst, value >> 16, numbered(fast, src, dst, value, 40))) == 40, (src, dst, value)
+    for src, dst, value in [
+        (0, 2, ev(0, 0)),
+        (0, 2, ev(1, 1)),
+        (0, 3, ev(0, 1)),
+        (1, 2, ev(0, 1)),
+        (2, 0, ev(0, 1)),
+        (0, 1, ev(0, 0)),
+    ]:
+        assert (
+            len(carry(wires, src, dst, value >> 16, numbered(fast, src, dst, value, 40))) == 40
+        ), (src, dst, value)
     assert moved(fast, before, "drop_fault_path") == {"p0-t0-0-d0": 40}
 
 
-def test_a_path_under_one_t0_may_lose_too_with_a_probability(fast: Cluster, wires: list[Wire]) -> None:
+def test_a_path_under_one_t0_may_lose_too_with_a_probability(
+    fast: Cluster, wires: list[Wire]
+) -> None:
     frames = numbered(fast, 0, 1, ev(1, 0), FRAMES)
     seen = []
     for seed in (5, 5, 6):
@@ -188,11 +230,17 @@ def test_a_path_under_one_t0_may_lose_too_with_a_probability(fast: Cluster, wire
     assert seen[0] == seen[1] != seen[2]
 
 
-@pytest.mark.parametrize(("switch", "through"), [("p0-t1-1", ev(0, 1)), ("p0-t0-1", None), ("p0-t0-0", None)])
-def test_a_switch_loses_what_goes_to_one_host(fast: Cluster, wires: list[Wire], switch: str, through: int | None) -> None:
+@pytest.mark.parametrize(
+    ("switch", "through"), [("p0-t1-1", ev(0, 1)), ("p0-t0-1", None), ("p0-t0-0", None)]
+)
+def test_a_switch_loses_what_goes_to_one_host(
+    fast: Cluster, wires: list[Wire], switch: str, through: int | None
+) -> None:
     fast.inject("destination-loss", switch, to="h2")
     for src, value in [(0, ev(0, 0)), (0, ev(0, 1)), (3, ev(0, 0)), (0, ev(1, 1))]:
-        crosses = value >> 16 == 0 and (switch == "p0-t0-1" or (src == 0 and through in (None, value)))
+        crosses = value >> 16 == 0 and (
+            switch == "p0-t0-1" or (src == 0 and through in (None, value))
+        )
         got = carry(wires, src, 2, value >> 16, numbered(fast, src, 2, value, 20))
         assert len(got) == (0 if crosses else 20), (src, value)
     assert len(carry(wires, 0, 3, 0, numbered(fast, 0, 3, ev(0, 1), 20))) == 20
@@ -200,7 +248,8 @@ def test_a_switch_loses_what_goes_to_one_host(fast: Cluster, wires: list[Wire], 
 
 
 def test_what_a_slow_switch_holds_is_waited_for(fast: Cluster, wires: list[Wire]) -> None:
-    """Open vSwitch without a core for a while, as on a busy machine: nothing waits at any port meanwhile, and nothing is lost."""
+    """Open vSwitch without a core for a while, as on a busy machine: nothing waits at any port
+    meanwhile, and nothing is lost."""
     if fast.net.ovs is None:
         pytest.skip("eBPF forwards in the sender's own turn")
     daemon = fast.net.ovs.processes[-1][1]
@@ -220,16 +269,21 @@ def test_a_silent_switch_keeps_its_links_up(fast: Cluster, wires: list[Wire]) ->
     assert len(carry(wires, 0, 2, 0, numbered(fast, 0, 2, ev(0, 1), 30))) == 30
 
 
-@pytest.mark.parametrize(("on", "direction", "src", "dst"), [("h0-p0", "up", 0, 2), (CABLE, "down", 2, 0)])
+@pytest.mark.parametrize(
+    ("on", "direction", "src", "dst"), [("h0-p0", "up", 0, 2), (CABLE, "down", 2, 0)]
+)
 @pytest.mark.quiet
-def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str, direction: str, src: int, dst: int) -> None:
+def test_a_slow_link_goes_at_its_share(
+    fast: Cluster, wires: list[Wire], on: str, direction: str, src: int, dst: int
+) -> None:
     size = 4000
     rate = 8 * 10**10 / fast.fabric.nic_rate
     frames = numbered(fast, src, dst, ev(0, 0), 60, size)
     fault = fast.inject("slow", on, rate=rate, direction=direction)
 
     def took(a: int, b: int, batch: list[bytes]) -> float:
-        """The quickest of three: a port may wait for this process, and never be faster than it is."""
+        """The quickest of three: a port may wait for this process, and never be faster than it
+        is."""
         times = []
         for _ in range(3):
             for frame in batch:
@@ -241,13 +295,18 @@ def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str
 
     ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate) * DILATION
     assert took(src, dst, frames) == pytest.approx(ideal, rel=0.15)
-    assert took(dst, src, numbered(fast, dst, src, ev(0, 0), 60, size)) < ideal / 3, "the other direction is as fast as before"
+    assert took(dst, src, numbered(fast, dst, src, ev(0, 0), 60, size)) < ideal / 3, (
+        "the other direction is as fast as before"
+    )
     fast.clear(fault.number)
     assert took(src, dst, frames) < ideal / 3
 
 
 def test_layouts_match_the_kernels(fast: Cluster) -> None:
-    for name, words in (("port_fault", layout.FAULT_WORDS), ("path_fault", layout.PATH_FAULT_WORDS)):
+    for name, words in (
+        ("port_fault", layout.FAULT_WORDS),
+        ("path_fault", layout.PATH_FAULT_WORDS),
+    ):
         held = BpfMap(loader.PINS / name)
         assert held.value_size == 8 * len(words), name
         held.close()
@@ -255,7 +314,18 @@ def test_layouts_match_the_kernels(fast: Cluster) -> None:
 
 def test_a_capture_of_the_far_end_is_a_witness(fast: Cluster, wires: list[Wire]) -> None:
     """A frame lost by a fault was on the cable: who listens there sees it."""
-    command = ["nsenter", f"--net={fast.net.switch_namespace}", "--", "tcpdump", "-i", "p0-t1-0-d0", "-c", "5", "-Q", "in"]
+    command = [
+        "nsenter",
+        f"--net={fast.net.switch_namespace}",
+        "--",
+        "tcpdump",
+        "-i",
+        "p0-t1-0-d0",
+        "-c",
+        "5",
+        "-Q",
+        "in",
+    ]
     command.append("--immediate-mode")
     dump = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert dump.stderr is not None

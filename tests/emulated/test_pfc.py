@@ -1,4 +1,5 @@
-"""PFC on emulated switches: RoCE's data loses nothing to congestion, pauses spread to the senders, and nobody stays paused."""
+"""PFC on emulated switches: RoCE's data loses nothing to congestion, pauses spread to the senders,
+and nobody stays paused."""
 
 from __future__ import annotations
 
@@ -34,9 +35,16 @@ SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
 
 
 RACK = load_fabric("demo-1p").with_(
-    name="rack", nic_rate=25 * 10**9, fabric_rate=25 * 10**9, delay_ps=3400 * NS, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
+    name="rack",
+    nic_rate=25 * 10**9,
+    fabric_rate=25 * 10**9,
+    delay_ps=3400 * NS,
+    pfc=True,
+    pfc_xoff_bdp=0.5,
+    buffer_bdp=2.0,
 )
-"""Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be that late without a loss."""
+"""Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be
+that late without a loss."""
 
 
 BURST = 150
@@ -44,8 +52,9 @@ NICS = ("h0-p0", "h1-p0")
 UPLINK = "p0-t0-0:p0-t1-0"
 BODY = 4096
 ATTEMPTS = 8
-"""What holds for pauses that come in time is asserted where all did. A fabric that another sandbox builds meanwhile has the kernel's lock
-on interfaces, and a pause waits for it: up to 17 ms on busy cores."""
+"""What holds for pauses that come in time is asserted where all did. A fabric that another sandbox
+builds meanwhile has the kernel's lock on interfaces, and a pause waits for it: up to 17 ms on busy
+cores."""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +104,9 @@ def in_time(fabric: Fabric, rows: Iterable[Mapping[str, Any]]) -> bool:
     return all(r["longest_pause_reaction_ps"] <= fabric.pfc_ps for r in rows)
 
 
-def burst_in_time(cluster: Cluster, wires: list[Wire]) -> tuple[list[Got], dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+def burst_in_time(
+    cluster: Cluster, wires: list[Wire]
+) -> tuple[list[Got], dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """What h2 got of a burst, and all ports' counters before and after it."""
     for _ in range(ATTEMPTS):
         before = {r["port"]: r for r in cluster.counters()}
@@ -111,45 +122,82 @@ def burst_in_time(cluster: Cluster, wires: list[Wire]) -> tuple[list[Got], dict[
 
 def let_go(cluster: Cluster) -> bool:
     """Whether no switch holds anything and no port is paused, by the books and by the kernel."""
-    held, pauses = rows_of("port_held", len(layout.HELD_WORDS)), rows_of("port_pause", len(layout.PAUSE_WORDS))
+    held, pauses = (
+        rows_of("port_held", len(layout.HELD_WORDS)),
+        rows_of("port_pause", len(layout.PAUSE_WORDS)),
+    )
 
     def nothing() -> bool:
-        return not np.any(held[:, 0] - held[:, 1] - pauses[:, 0]) and not np.any(pauses[:, layout.PAUSE_WORDS.index("since_ns")])
+        return not np.any(held[:, 0] - held[:, 1] - pauses[:, 0]) and not np.any(
+            pauses[:, layout.PAUSE_WORDS.index("since_ns")]
+        )
 
-    return wait_until(nothing, 5.0) and all(rate == netlink.GOES_ON for rate in kernel_rates(cluster))
+    return wait_until(nothing, 5.0) and all(
+        rate == netlink.GOES_ON for rate in kernel_rates(cluster)
+    )
 
 
 def kernel_rates(cluster: Cluster) -> list[int]:
     """Bytes/s of the token bucket below the data class of every port."""
     rates = []
     for node in cluster.net.namespaces:
-        command = ["nsenter", f"--net={cluster.net.path_of(node)}", "--", "tc", "-j", "qdisc", "show"]
-        shown = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+        command = [
+            "nsenter",
+            f"--net={cluster.net.path_of(node)}",
+            "--",
+            "tc",
+            "-j",
+            "qdisc",
+            "show",
+        ]
+        shown = json.loads(
+            subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        )
         rates += [int(q["options"]["rate"]) for q in shown if q["kind"] == "tbf"]
     assert len(rates) == len(cluster.fabric.ports)
     return rates
 
 
-def test_two_senders_on_one_uplink_lose_nothing_and_share_it_by_pauses_that_come_as_over_a_cable(small: Cluster, wires: list[Wire]) -> None:
+def test_two_senders_on_one_uplink_lose_nothing_and_share_it_by_pauses_that_come_as_over_a_cable(
+    small: Cluster, wires: list[Wire]
+) -> None:
     got, before, after = burst_in_time(small, wires)
-    assert len(got) == 2 * BURST and not [name for name in after if after[name]["drop_tail_packets"] > before[name]["drop_tail_packets"]]
+    assert len(got) == 2 * BURST and not [
+        name
+        for name in after
+        if after[name]["drop_tail_packets"] > before[name]["drop_tail_packets"]
+    ]
     frame_ps = wire_time(SMALL.frame_bytes, SMALL.nic_rate)
     for nic in NICS:
         paused = after[nic]
         count = paused["pauses"] - before[nic]["pauses"]
         assert count >= 2 and paused["paused_ps"] >= paused["longest_pause_ps"] > 0
         mean = (paused["pause_reaction_ps"] - before[nic]["pause_reaction_ps"]) / count
-        assert SMALL.pfc_ps - frame_ps <= mean < SMALL.pfc_ps, "the last frame leaves when the pause takes effect"
+        assert SMALL.pfc_ps - frame_ps <= mean < SMALL.pfc_ps, (
+            "the last frame leaves when the pause takes effect"
+        )
     assert after["p0-t0-0-u0"]["pauses"] == 0
-    # two full queues took turns: the uplink never waited for a sender that was told too late to go on
-    assert got[-1].at - got[0].at == pytest.approx((2 * BURST - 1) * len(got[0].frame) * 8 / SMALL.nic_rate * DILATION, rel=0.03)
+    # two full queues took turns: the uplink never waited for a sender that was told too late to go
+    # on
+    assert got[-1].at - got[0].at == pytest.approx(
+        (2 * BURST - 1) * len(got[0].frame) * 8 / SMALL.nic_rate * DILATION, rel=0.03
+    )
 
 
-def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires: list[Wire]) -> None:
-    """A look counts only if the switch had not let go of the port after it; and a burst only if there is data left to be overtaken, which
-    on a busy machine may all have gone before this process looks."""
-    number, far = (next(port.number for port in SMALL.ports if port.name == name) for name in (NICS[0], "p0-t0-0-d0"))
-    held, pauses = rows_of("port_held", len(layout.HELD_WORDS)), rows_of("port_pause", len(layout.PAUSE_WORDS))
+def test_a_paused_port_stands_still_and_lets_control_pass(
+    small: Cluster, wires: list[Wire]
+) -> None:
+    """A look counts only if the switch had not let go of the port after it; and a burst only if
+    there is data left to be overtaken, which on a busy machine may all have gone before this
+    process looks."""
+    number, far = (
+        next(port.number for port in SMALL.ports if port.name == name)
+        for name in (NICS[0], "p0-t0-0-d0")
+    )
+    held, pauses = (
+        rows_of("port_held", len(layout.HELD_WORDS)),
+        rows_of("port_pause", len(layout.PAUSE_WORDS)),
+    )
     since, lost = layout.PAUSE_WORDS.index("since_ns"), layout.PAUSE_WORDS.index("lost_bytes")
     _, xon = SMALL.pfc_bytes
 
@@ -188,11 +236,16 @@ def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires:
     assert moved <= 2, "one frame may follow a pause, and no more; the other is control"
 
 
-def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it(small: Cluster, wires: list[Wire]) -> None:
+def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it(
+    small: Cluster, wires: list[Wire]
+) -> None:
     burst_that_pauses(small, wires)
     small.net.faults.set_link(UPLINK, False)
     assert at_rest(small)
-    assert row(small, "p0-t0-0-u0")["flushed_packets"] > 0 and row(small, "p0-t0-0-u0")["drop_link_down_packets"] > 0
+    assert (
+        row(small, "p0-t0-0-u0")["flushed_packets"] > 0
+        and row(small, "p0-t0-0-u0")["drop_link_down_packets"] > 0
+    )
     assert let_go(small)
     small.net.faults.set_link(UPLINK, True)
     wires[2].receive(1 << 30, timeout=0.2)
@@ -201,8 +254,11 @@ def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it(small: Cluster
     assert len(wires[2].receive(5)) == 5
 
 
-def test_a_paused_port_whose_cable_is_pulled_is_not_paused_when_it_is_back(small: Cluster, wires: list[Wire]) -> None:
-    """Five times: the pauser changes the port's queue just when the kernel should empty it, and the cable is back at once."""
+def test_a_paused_port_whose_cable_is_pulled_is_not_paused_when_it_is_back(
+    small: Cluster, wires: list[Wire]
+) -> None:
+    """Five times: the pauser changes the port's queue just when the kernel should empty it, and the
+    cable is back at once."""
     for _ in range(5):
         burst_that_pauses(small, wires)
         small.net.faults.set_link("h0:p0-t0-0", False)
@@ -226,7 +282,8 @@ def test_a_silent_switch_takes_nothing_for_good(small: Cluster, wires: list[Wire
 
 
 def test_no_host_gives_back_the_room_of_another(small: Cluster, wires: list[Wire]) -> None:
-    """Source MACs that name a switch's port: the first switch does not believe them, and the fixture finds nothing held."""
+    """Source MACs that name a switch's port: the first switch does not believe them, and the
+    fixture finds nothing held."""
     for port in SMALL.ports:
         forged = bytearray(data(0))
         forged[6:12] = SWITCH_MAC + port.number.to_bytes(2, "big")
@@ -234,7 +291,9 @@ def test_no_host_gives_back_the_room_of_another(small: Cluster, wires: list[Wire
     assert len(wires[2].receive(len(SMALL.ports))) == len(SMALL.ports)
 
 
-def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wires: list[Wire]) -> None:
+def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(
+    small: Cluster, wires: list[Wire]
+) -> None:
     before, pauses = total(small, "drop_tail_packets"), total(small, "pauses")
     for _ in range(6 * BURST):
         for host in (0, 1):
@@ -244,26 +303,42 @@ def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wi
 
 
 def incast(dilation: float, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and what all agents' rings dropped."""
+    """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and what
+    all agents' rings dropped."""
     notes: list[dict[str, Any]] = []
     flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 2} for h in range(7)]
     with Cluster(RACK, dilation=dilation, controller=False) as cluster:
-        # A timeout of 20 s or more, above what these queues delay: should a pause come too late, it is over in this test's time.
-        cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 600 * RACK.delay_ps // NS}, log, 1, alone=False)
+        # A timeout of 20 s or more, above what these queues delay: should a pause come too late, it
+        # is over in this test's time.
+        cluster.start_agents(
+            "roce",
+            {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 600 * RACK.delay_ps // NS},
+            log,
+            1,
+            alone=False,
+        )
         hosts = list(range(8))
         connect(cluster.agents, hosts, "flows", 1, 4, flows)
         at = cluster.clock.now() + cluster.clock.patience(0.5)
         for agent in cluster.agents:
-            agent.call("start", collective="flows", message_bytes=160_000, seed=3, outstanding=4, at=at)
+            agent.call(
+                "start", collective="flows", message_bytes=160_000, seed=3, outstanding=4, at=at
+            )
         assert wait_for_all(
-            cluster.agents, lambda rank, note: notes.append(note), cluster.check, cluster.clock.patience(3 * PATIENCE_S), cluster.clock
+            cluster.agents,
+            lambda rank, note: notes.append(note),
+            cluster.check,
+            cluster.clock.patience(3 * PATIENCE_S),
+            cluster.clock,
         )
         assert at_rest(cluster)
         agents = [agent.call("counters") for agent in cluster.agents]
         ports = {r["port"]: r for r in cluster.counters()}
         assert let_go(cluster)
     ends = [n for n in notes if n["event"] == "flow"]
-    assert sorted(n["bytes"] for n in ends) == [320_000] * 7 and all(n["wrong"] == 0 for n in notes if n["event"] == "done")
+    assert sorted(n["bytes"] for n in ends) == [320_000] * 7 and all(
+        n["wrong"] == 0 for n in notes if n["event"] == "done"
+    )
     return ports, sum(a["rx_ring_drops"] for a in agents)
 
 
@@ -274,16 +349,35 @@ def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: P
             break
     else:
         pytest.fail("a pause came too late at every rate")
-    lost = {(name, key): r[key] for name, r in ports.items() for key in r if key.startswith(("drop_", "flushed_")) and r[key]}
-    assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/why/roce.md)
-    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, "what a buffer without PFC would have dropped"
+    lost = {
+        (name, key): r[key]
+        for name, r in ports.items()
+        for key in r
+        if key.startswith(("drop_", "flushed_")) and r[key]
+    }
+    # RoCE may send again on a busy machine, where frames can overtake each other (docs/why/roce.md)
+    assert (lost, ring_drops) == ({}, 0)
+    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, (
+        "what a buffer without PFC would have dropped"
+    )
     paused = {name for name, r in ports.items() if r["pauses"]}
-    assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), "the last T0 pauses T1s,"
+    assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), (
+        "the last T0 pauses T1s,"
+    )
     assert any(name.startswith("p0-t0-0-u") for name in paused), "they pause the senders' T0,"
-    assert any(name in paused for name in ("h0-p0", "h1-p0", "h2-p0", "h3-p0")), "and it pauses senders"
-    assert not any("-d" in name for name in paused if name.startswith("p0-t0-")), "hosts take everything at once"
-    # A paused engine holds its data back: a pause lasts for dozens of packets, and the port's own queue has a few.
-    nics = {name: r["backlog_peak_bytes"] for name, r in ports.items() if name.startswith("h") and name in paused}
+    assert any(name in paused for name in ("h0-p0", "h1-p0", "h2-p0", "h3-p0")), (
+        "and it pauses senders"
+    )
+    assert not any("-d" in name for name in paused if name.startswith("p0-t0-")), (
+        "hosts take everything at once"
+    )
+    # A paused engine holds its data back: a pause lasts for dozens of packets, and the port's own
+    # queue has a few.
+    nics = {
+        name: r["backlog_peak_bytes"]
+        for name, r in ports.items()
+        if name.startswith("h") and name in paused
+    }
     assert max(nics.values()) <= 20 * RACK.frame_bytes, nics
 
 

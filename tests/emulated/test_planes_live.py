@@ -1,4 +1,5 @@
-"""What must not depend on who forwards, eBPF or Open vSwitch: link events, books, queues, faults, captures, the controller's death.
+"""What must not depend on who forwards, eBPF or Open vSwitch: link events, books, queues, faults,
+captures, the controller's death.
 
 That both forward the same frames alike is in test_planes.py.
 """
@@ -24,16 +25,29 @@ from topologies.addressing import ev
 from topologies.fabrics import DILATION
 from topologies.paths import path_evs
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")]
+pytestmark = [
+    pytest.mark.sandbox,
+    pytest.mark.skipif(
+        shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed"
+    ),
+]
 PLANES = ("ebpf", "ovs")
 
 
 @pytest.fixture(scope="module", params=PLANES)
-def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def live(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """`tiny` at 1 Mb/s with the controller, one link captured."""
     fabric = load_fabric("tiny").with_(nic_rate=10**10, fabric_rate=10**10)
     where = tmp_path_factory.mktemp("pcap")
-    with Cluster(fabric, dilation=DILATION, switch=request.param, pcap_links=["p0-t0-0:p0-t1-0"], pcap_dir=where) as cluster:
+    with Cluster(
+        fabric,
+        dilation=DILATION,
+        switch=request.param,
+        pcap_links=["p0-t0-0:p0-t1-0"],
+        pcap_dir=where,
+    ) as cluster:
         yield cluster
 
 
@@ -54,7 +68,9 @@ def test_link_events_reach_the_controller(live: Cluster, link: str) -> None:
         event = controller.get("events")[-1]
         assert (event["link"], event["up"]) == (link, up)
         took.append(event["handled_ps"] - told)
-    assert min(took) > 0 and statistics.median(took) < live.clock.patience(0.1), "a single one may have to wait for a core"
+    assert min(took) > 0 and statistics.median(took) < live.clock.patience(0.1), (
+        "a single one may have to wait for a core"
+    )
     assert all(table["as_computed"] for table in controller.get("tables").values())
 
 
@@ -71,7 +87,9 @@ def test_what_meets_a_dead_cable_is_in_the_books(live: Cluster, wires: list[Wire
         out.send(0, frame)
     assert len(arrived(into)) == 10
     rows = live.counters()
-    assert {r["port"]: n for r in rows if (n := r["drop_link_down_packets"] - before[r["port"]])} == {"p0-t0-0-u1": 40}
+    assert {
+        r["port"]: n for r in rows if (n := r["drop_link_down_packets"] - before[r["port"]])
+    } == {"p0-t0-0-u1": 40}
 
 
 def test_the_queue_marks_and_trims(live: Cluster, wires: list[Wire]) -> None:
@@ -110,7 +128,9 @@ def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster, wires: list[
     out, into = wires[0], wires[2]
     fault = live.inject("loss", "p0-t0-0:p0-t1-0", probability=0.3, seed=7)
     for number in range(100):
-        assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), b"%03d" % number))
+        assert out.send(
+            0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), b"%03d" % number)
+        )
     got = arrived(into)
     live.clear(fault.number)
     assert 50 <= len(got) <= 85
@@ -118,7 +138,9 @@ def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster, wires: list[
     assert at_rest(live)
 
 
-def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(live: Cluster, wires: list[Wire]) -> None:
+def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(
+    live: Cluster, wires: list[Wire]
+) -> None:
     out, into = wires[0], wires[2]
     frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(500))
     before = totals(live.counters())["corrupted"]
@@ -139,7 +161,9 @@ def test_a_capture_has_every_frame_once(live: Cluster, wires: list[Wire]) -> Non
     for body in bodies:
         assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), body))
     for body in bodies:
-        assert into.send(0, mrc(2, 0, addressing.path_address(live.fabric, 2, 0, ev(0, 0)), body[::-1]))
+        assert into.send(
+            0, mrc(2, 0, addressing.path_address(live.fabric, 2, 0, ev(0, 0)), body[::-1])
+        )
     assert len(into.receive(20)) == 20 and len(out.receive(20)) == 20
     wanted = [*bodies, *(body[::-1] for body in bodies)]
     assert wait_until(lambda: all(body in live.captures[0].path.read_bytes() for body in wanted))
@@ -154,6 +178,8 @@ def test_the_controllers_death_stops_nothing(live: Cluster, wires: list[Wire]) -
     assert wait_until(lambda: not live.controller_alive)
     out, into = wires[1], wires[3]
     for value in path_evs(live.fabric, 1, 3):
-        assert out.send(value >> 16, mrc(1, 3, addressing.path_address(live.fabric, 1, 3, value), b"on"))
+        assert out.send(
+            value >> 16, mrc(1, 3, addressing.path_address(live.fabric, 1, 3, value), b"on")
+        )
     assert len(into.receive(4)) == 4
     live.check()

@@ -1,4 +1,5 @@
-"""Programs of users' own on the kernel: without root, at low priority; who dies is named to all others; nothing stays."""
+"""Programs of users' own on the kernel: without root, at low priority; who dies is named to all
+others; nothing stays."""
 
 from __future__ import annotations
 
@@ -23,14 +24,22 @@ pytestmark = pytest.mark.sandbox
 def program(path: Path, text: str) -> str:
     file = path / "program.py"
     file.write_text(
-        "import os, signal, time\nimport numpy as np\nfrom agents.communicator import Communicator, CommunicatorError\n"
+        (
+            "import os, signal, time\nimport numpy as np\n"
+            "from agents.communicator import Communicator, CommunicatorError\n"
+        )
         + textwrap.dedent(text)
     )
     return str(file)
 
 
 def go(
-    cluster: Cluster, path: Path, text: str, transport: str = "mrc", ranks: int = 4, then: Callable[[], None] = lambda: None
+    cluster: Cluster,
+    path: Path,
+    text: str,
+    transport: str = "mrc",
+    ranks: int = 4,
+    then: Callable[[], None] = lambda: None,
 ) -> tuple[dict[int, str], list[tuple[int, str]]]:
     """On agents of their own: which ranks failed and why, and what all have printed."""
     lines: list[tuple[int, str]] = []
@@ -38,7 +47,9 @@ def go(
     try:
         programs = cluster.programs(Program((program(path, text),)), range(ranks))
         try:
-            failed = programs.run(lambda rank, line: lines.append((rank, line)), lambda rank, note: None, lambda: None)
+            failed = programs.run(
+                lambda rank, line: lines.append((rank, line)), lambda rank, note: None, lambda: None
+            )
         finally:
             programs.end()
         then()
@@ -48,7 +59,9 @@ def go(
 
 
 @pytest.mark.parametrize("transport", ["mrc", "roce", "tcp"])
-def test_a_program_that_sleeps_for_seconds_harms_no_one(tiny: Cluster, transport: str, tmp_path: Path) -> None:
+def test_a_program_that_sleeps_for_seconds_harms_no_one(
+    tiny: Cluster, transport: str, tmp_path: Path
+) -> None:
     failed, lines = go(
         tiny,
         tmp_path,
@@ -62,13 +75,17 @@ def test_a_program_that_sleeps_for_seconds_harms_no_one(tiny: Cluster, transport
         transport,
     )
     assert failed == {} and sorted(lines) == [(rank, "[0, 1, 2, 3]") for rank in range(4)]
-    assert [line for line in logged(tmp_path / "logs", "ev") if line.get("to") == "ASSUMED_BAD"] == []
+    assert [
+        line for line in logged(tmp_path / "logs", "ev") if line.get("to") == "ASSUMED_BAD"
+    ] == []
     counters = logged(tmp_path / "logs", "counters")
     assert len(counters) == 4
     assert sum(line.get("rto", 0) + line.get("timeouts", 0) for line in counters) == 0
 
 
-def test_a_rank_that_is_killed_is_named_to_every_other_within_five_seconds(tiny: Cluster, tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_is_named_to_every_other_within_five_seconds(
+    tiny: Cluster, tmp_path: Path
+) -> None:
     failed, lines = go(
         tiny,
         tmp_path,
@@ -115,12 +132,19 @@ def test_a_rank_that_ends_well_while_others_need_it_leaves_them_five_seconds(
         time.sleep(1000)
         """,
     )
-    assert lines == [(rank, "rank 1 (h1) was lost: its program has ended") for rank, _ in lines] and len(lines) == 3
-    assert failed == dict.fromkeys((0, 2, 3), "its program went on for 1 s after rank 1 (h1) was lost, and was ended")
+    assert (
+        lines == [(rank, "rank 1 (h1) was lost: its program has ended") for rank, _ in lines]
+        and len(lines) == 3
+    )
+    assert failed == dict.fromkeys(
+        (0, 2, 3), "its program went on for 1 s after rank 1 (h1) was lost, and was ended"
+    )
     assert time.monotonic() - begun < patient(60)
 
 
-def test_ranks_that_need_no_one_may_end_as_late_as_they_like(tiny: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_need_no_one_may_end_as_late_as_they_like(
+    tiny: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("testbed.emulated.programs.GRACE_S", 0.5)
     failed, lines = go(
         tiny,
@@ -153,9 +177,11 @@ def test_a_message_to_or_from_a_rank_that_has_ended_names_it(tiny: Cluster, tmp_
             except CommunicatorError as error:
                 print(error.rank, "rank 1 (h1) was lost: its program has ended" in str(error))
         others.barrier()  # who ends before another has asked is lost to that one, too
-        """,
+        """,  # noqa: E501
     )
-    assert failed == {} and sorted(lines) == sorted((rank, "1 True") for rank in (0, 2, 3) for _ in range(3))
+    assert failed == {} and sorted(lines) == sorted(
+        (rank, "1 True") for rank in (0, 2, 3) for _ in range(3)
+    )
 
 
 def test_what_a_rank_leaves_behind_ends_with_it(tiny: Cluster, tmp_path: Path) -> None:
@@ -172,7 +198,11 @@ def test_what_a_rank_leaves_behind_ends_with_it(tiny: Cluster, tmp_path: Path) -
         comm.barrier()
         """,
     )
-    assert failed == {} and {line for _, line in lines} <= {"z"} and time.monotonic() - begun < patient(60)
+    assert (
+        failed == {}
+        and {line for _, line in lines} <= {"z"}
+        and time.monotonic() - begun < patient(60)
+    )
 
 
 def test_a_line_without_an_end_is_cut_and_counted(tiny: Cluster, tmp_path: Path) -> None:
@@ -189,7 +219,10 @@ def test_a_line_without_an_end_is_cut_and_counted(tiny: Cluster, tmp_path: Path)
     )
     assert failed == {}
     long, *others = [line for _, line in lines]
-    assert long == f"{'x' * MOST_LINE} ... and {23 << 20:,} characters more, left out" and others == ["after", "no end"]
+    assert (
+        long == f"{'x' * MOST_LINE} ... and {23 << 20:,} characters more, left out"
+        and others == ["after", "no end"]
+    )
 
 
 def test_output_without_a_pause_is_passed_on_and_not_kept(tiny: Cluster, tmp_path: Path) -> None:
@@ -218,7 +251,8 @@ def test_output_without_a_pause_is_passed_on_and_not_kept(tiny: Cluster, tmp_pat
 
 
 def test_no_program_takes_memory_or_sense_from_its_agent(tiny: Cluster, tmp_path: Path) -> None:
-    """A file that becomes shorter ends whoever has it mapped; ten thousand brackets ended it, and a request without an end grew."""
+    """A file that becomes shorter ends whoever has it mapped; ten thousand brackets ended it, and a
+    request without an end grew."""
     failed, lines = go(
         tiny,
         tmp_path,
@@ -253,7 +287,12 @@ def test_no_program_takes_memory_or_sense_from_its_agent(tiny: Cluster, tmp_path
     )
     assert failed == {}
     said = {rank: [line for r, line in lines if r == rank] for rank in range(4)}
-    assert said == {0: ["Operation not permitted"] * 2 + ["BrokenPipeError"], 1: ["b''"], 2: ["2.0"], 3: ["2.0"]}
+    assert said == {
+        0: ["Operation not permitted"] * 2 + ["BrokenPipeError"],
+        1: ["b''"],
+        2: ["2.0"],
+        3: ["2.0"],
+    }
 
 
 def test_a_program_has_no_rights_but_its_two_descriptors(tiny: Cluster, tmp_path: Path) -> None:
@@ -275,4 +314,6 @@ def test_a_program_has_no_rights_but_its_two_descriptors(tiny: Cluster, tmp_path
     failed, lines = go(tiny, tmp_path, text, ranks=2, then=ask_for_a_second)
     assert "there is a program already" in refused[0]
     assert failed == {} and len(lines) == 2
-    assert all(line.endswith("a program may not ask for that") and " 19 " in line for _, line in lines)
+    assert all(
+        line.endswith("a program may not ask for that") and " 19 " in line for _, line in lines
+    )

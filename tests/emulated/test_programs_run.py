@@ -1,4 +1,5 @@
-"""Programs of users' own as people run them, `mrcbed launch`, `perf` and `train`; and one whose agent is killed, with its cluster."""
+"""Programs of users' own as people run them, `mrcbed launch`, `perf` and `train`; and one whose
+agent is killed, with its cluster."""
 
 from __future__ import annotations
 
@@ -38,11 +39,14 @@ def test_the_example_as_people_call_it() -> None:
 def test_under_sudo_a_program_runs_as_who_called_it() -> None:
     file = Path(__file__).with_name("who_program.py")
     done = mrcbed("launch", "--fabric", "tiny", file, env={**os.environ, "SUDO_UID": "54321"})
-    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == [f"{rank}: 54321 [] 4.0" for rank in range(4)], done.stderr
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == [
+        f"{rank}: 54321 [] 4.0" for rank in range(4)
+    ], done.stderr
 
 
 def test_an_agent_that_is_killed_is_named_too(tmp_path: Path) -> None:
-    """And the programs may take a moment to end. It dies when all have begun, which takes seconds on a busy machine."""
+    """And the programs may take a moment to end. It dies when all have begun, which takes seconds
+    on a busy machine."""
     lines: list[tuple[int, str]] = []
     text = """
         comm = Communicator.open()
@@ -65,25 +69,35 @@ def test_an_agent_that_is_killed_is_named_too(tmp_path: Path) -> None:
                 cluster.inject("kill", "h2")
 
         with pytest.raises(ClusterDied, match="the agent of h2"):
-            programs.run(lambda rank, line: lines.append((rank, line)), lambda rank, note: None, look)
+            programs.run(
+                lambda rank, line: lines.append((rank, line)), lambda rank, note: None, look
+            )
         programs.end()
     said = dict(lines)
     assert "the agent of this rank (h2) is gone" in said[2]
-    assert all(said[rank].startswith("2 rank 2 (h2) was lost: the agent of h2") for rank in (0, 1, 3)), said
+    assert all(
+        said[rank].startswith("2 rank 2 (h2) was lost: the agent of h2") for rank in (0, 1, 3)
+    ), said
 
 
 def test_perf_measures_on_the_kernel() -> None:
-    done = mrcbed("perf", "all_reduce", "tiny", "-b", "16K", "-n", "1", "--fault", "link p0-t0-0:p0-t1-0")
+    done = mrcbed(
+        "perf", "all_reduce", "tiny", "-b", "16K", "-n", "1", "--fault", "link p0-t0-0:p0-t1-0"
+    )
     assert done.returncode == 0, done.stderr
     [row] = [line.split() for line in done.stdout.splitlines() if line.strip()[:1].isdigit()]
     assert len(row) == 13 and row[0] == "16384" and row[8] == row[12] == "0"
     done = mrcbed("up", "tiny", input="perf write_lat -s 64 -n 3\nperf nothing\nexit\n")
-    assert "RDMA_Write Latency Test" in done.stdout and "no operation 'nothing'" in " ".join((done.stdout + done.stderr).split())
+    assert "RDMA_Write Latency Test" in done.stdout and "no operation 'nothing'" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
 
 
 def test_ctrl_c_in_perf_shows_the_rows_before() -> None:
     command = [MRCBED, "perf", "ib_write_bw", "tiny", "-a", "-n", "500"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(" 2 "):
@@ -104,5 +118,9 @@ def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None
         assert done.returncode in (0, 1, 3), done.stderr  # how long it took is not the subject
         (run,) = json.loads(done.stdout)["runs"]
         digests.update(run["jobs"]["gpt"]["digests"])
-        assert (out / "report.html").exists() and (run["outcome"], run["wrong"], run["faults_missed"]) == ("done", 0, [])
+        assert (out / "report.html").exists() and (
+            run["outcome"],
+            run["wrong"],
+            run["faults_missed"],
+        ) == ("done", 0, [])
     assert len(digests) == 1

@@ -45,7 +45,9 @@ def refused() -> list[bool]:
 
 
 @pytest.fixture
-def say(cluster: Cluster, refused: list[bool], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Say]:
+def say(
+    cluster: Cluster, refused: list[bool], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Say]:
     """Types a line; returns what was printed, by us and by Mininet."""
     text = io.StringIO()
     stream = lg.handlers[0].setStream(text)
@@ -66,7 +68,11 @@ def rows(said: str) -> list[list[str]]:
 
 
 def test_evs_before_any_collective_is_one_line(say: Say) -> None:
-    assert say("evs h0") == say("evs h0 h2") == "h0 has no queue pair yet: start a collective first, with allreduce\n"
+    assert (
+        say("evs h0")
+        == say("evs h0 h2")
+        == "h0 has no queue pair yet: start a collective first, with allreduce\n"
+    )
     assert say("evs") == "no host has a queue pair yet: start a collective first, with allreduce\n"
 
 
@@ -80,10 +86,15 @@ def test_deny_allow_denied(say: Say, cluster: Cluster) -> None:
     assert say("deny p0-t1-1:p0-t0-0 dirty optics") == ""
     assert say("deny h0>h2@p1/0") == ""
     assert wait_until(lambda: held(cluster) == [["p0-t0-0:p0-t1-1", "h0>h2@p1/0"]] * 4)
-    assert rows(say("denied")) == [["p0-t0-0:p0-t1-1", "operator", "dirty optics"], ["h0>h2@p1/0", "operator"]]
+    assert rows(say("denied")) == [
+        ["p0-t0-0:p0-t1-1", "operator", "dirty optics"],
+        ["h0>h2@p1/0", "operator"],
+    ]
     assert say("deny p0-t0-0:p0-t1-1") == "p0-t0-0:p0-t1-1 was denied already\n"
     assert say("deny p9") == "denylist entry 'p9': fabric 'tiny' has planes p0..p1\n"
-    assert say("deny").startswith("usage: deny ENTRY") and say("allow").startswith("usage: allow ENTRY")
+    assert say("deny").startswith("usage: deny ENTRY") and say("allow").startswith(
+        "usage: allow ENTRY"
+    )
     assert say("allow p1") == "p1 is not denied: `denied` shows what is\n"
     assert say("allow p0-t0-0:p0-t1-1") == say("allow h0>h2@p1/0") == ""
     assert say("denied") == "nothing is denied\n" and wait_until(lambda: held(cluster) == [[]] * 4)
@@ -103,12 +114,19 @@ def test_paths(say: Say) -> None:
     found = rows(say("paths h0 h3"))[:4]
     evs = path_evs(FABRIC, 0, 3)
     assert [r[0] for r in found] == ["0:0", "0:1", "1:0", "1:1"]
-    assert [r[1] for r in found] == [addressing.text(addressing.path_address(FABRIC, 0, 3, v)) for v in evs]
+    assert [r[1] for r in found] == [
+        addressing.text(addressing.path_address(FABRIC, 0, 3, v)) for v in evs
+    ]
     assert [r[2] for r in found] == [" ".join(path_nodes(FABRIC, 0, 3, v)[1:-1]) for v in evs]
     assert [r[3] for r in found] == ["up"] * 4
     assert "1400=p1-t0-0 1801=p1-t1-1 1401=p1-t0-1 1c01=d1" in say("paths h0 h3")
     say("break p0-t0-1:p0-t1-1")
-    assert [r[3] for r in rows(say("paths h0 h3"))[:4]] == ["up", "down: p0-t0-1:p0-t1-1", "up", "up"]
+    assert [r[3] for r in rows(say("paths h0 h3"))[:4]] == [
+        "up",
+        "down: p0-t0-1:p0-t1-1",
+        "up",
+        "up",
+    ]
 
 
 @pytest.mark.parametrize("src, dst", [(0, 3), (2, 1), (0, 1)])
@@ -123,9 +141,14 @@ def test_trace_shows_every_hop_with_its_address(say: Say, src: int, dst: int) ->
         owner = {port.name: port.node for port in FABRIC.ports}
         expected, limit = [], 64
         for a, b in pairwise(nodes):
-            expected += [(a, "out", addressing.text(address), str(limit)), (b, "in", addressing.text(address), str(limit))]
+            expected += [
+                (a, "out", addressing.text(address), str(limit)),
+                (b, "in", addressing.text(address), str(limit)),
+            ]
             address, limit = addressing.shift(address), limit - 1
-        assert [(owner[port], way, where, hops_left) for port, way, where, hops_left in hops] == expected
+        assert [
+            (owner[port], way, where, hops_left) for port, way, where, hops_left in hops
+        ] == expected
         times = [float(r[0]) for r in rows(said)]
         assert times == sorted(times) and times[0] == 0
 
@@ -154,7 +177,9 @@ def test_break_and_mend_by_link_and_by_switch(say: Say, cluster: Cluster) -> Non
     say("mend h3:p1-t0-1")
     assert down() == ["p0-t0-0:p0-t1-1"]
     say("break p1-t1-0")
-    assert say("broken").split() == down() == ["p0-t0-0:p0-t1-1", "p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"]
+    assert (
+        say("broken").split() == down() == ["p0-t0-0:p0-t1-1", "p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"]
+    )
     say("mend p1-t1-0")
     assert down() == ["p0-t0-0:p0-t1-1"]
     assert say("mend all") == "" and say("broken") == "every link is up\n"
@@ -168,32 +193,47 @@ def test_allreduce_evs_and_ports(say: Say, cluster: Cluster) -> None:
     before = {r["port"]: r["arrived_packets"] for r in cluster.counters()}
     said = say(RING.format(3))
     found = re.match(
-        r"3 steps of 65536 B over 4 ranks: median ([\d.]+) µs, slowest ([\d.]+) µs, bus bandwidth ([\d.]+) GB/s "
-        r"\(([\d.]+) % of what the links that are up allow\), every sum right\n$",
+        r"3 steps of 65536 B over 4 ranks: median ([\d.]+) µs, slowest ([\d.]+) µs, bus "
+        r"bandwidth ([\d.]+) GB/s \(([\d.]+) % of what the links that are up allow\), every sum "
+        r"right\n$",
         said,
     )
     assert found, said
     median, slowest, bus, share = map(float, found.groups())
     assert 0 < median <= slowest and bus == pytest.approx(65536 / median * 1.5 / 1000, rel=0.02)
     allowed = bus_bandwidth(cluster.fabric, "ring-allreduce", [0, 1, 2, 3]) / 8e9
-    assert share == pytest.approx(100 * bus / allowed, abs=0.6)  # how much it is, is the machine's affair
+    # how much it is, is the machine's affair
+    assert share == pytest.approx(100 * bus / allowed, abs=0.6)
     evs = rows(say("evs h0 h2"))
-    assert [(r[1], r[2], r[3], r[4]) for r in evs] == [("h2", ev, "GOOD", "yes") for ev in ("0:0", "0:1", "1:0", "1:1")]
+    assert [(r[1], r[2], r[3], r[4]) for r in evs] == [
+        ("h2", ev, "GOOD", "yes") for ev in ("0:0", "0:1", "1:0", "1:1")
+    ]
     counts = [int(r[5]) for r in evs]
     assert min(counts) > 0 and abs(sum(counts[:2]) - sum(counts[2:])) <= 4
     assert {r[1] for r in rows(say("evs h0"))} == {"h2", "h3"}
     assert say("evs").splitlines()[0] == "h0 has queue pairs to h2 h3"
     assert say("evs h0 h1") == "h0 has no queue pair to 'h1': it has them to h2 h3\n"
     assert say("evs h0 [/red]") == "h0 has no queue pair to '[/red]': it has them to h2 h3\n"
-    earlier = {r["port"]: r for r in cluster.counters()}  # frames still pass now and then: the table lies between two readings
+    # frames still pass now and then: the table lies between two readings
+    earlier = {r["port"]: r for r in cluster.counters()}
     ports = {r[0]: r for r in rows(say("ports p0-t0-0"))}
     later = {r["port"]: r for r in cluster.counters()}
     assert set(ports) == {"p0-t0-0-d0", "p0-t0-0-d1", "p0-t0-0-u0", "p0-t0-0-u1"}
     for name, row in ports.items():
         assert earlier[name]["arrived_packets"] > before[name] + 20 and row[3] == "0"
         for column, counter in ((1, "admitted_packets"), (2, "arrived_packets")):
-            assert earlier[name][counter] <= int(row[column]) <= later[name][counter] <= earlier[name][counter] + 20
-    assert {r[0].rsplit("-", 1)[0] for r in rows(say("ports"))} >= {"h0", "h3", "p0-t0-0", "p1-t1-1"}
+            assert (
+                earlier[name][counter]
+                <= int(row[column])
+                <= later[name][counter]
+                <= earlier[name][counter] + 20
+            )
+    assert {r[0].rsplit("-", 1)[0] for r in rows(say("ports"))} >= {
+        "h0",
+        "h3",
+        "p0-t0-0",
+        "p1-t1-1",
+    }
 
 
 def test_a_broken_cable_shows_in_evs_and_not_in_sums(say: Say) -> None:
@@ -206,12 +246,16 @@ def test_a_broken_cable_shows_in_evs_and_not_in_sums(say: Say) -> None:
     assert lost["p0-t0-0-u1"] > 0 and lost["p0-t0-0-u0"] == 0
 
 
-@pytest.mark.parametrize("name", ["all-gather", "all-to-all", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce"])
+@pytest.mark.parametrize(
+    "name",
+    ["all-gather", "all-to-all", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce"],
+)
 def test_every_collective_runs(say: Say, name: str) -> None:
     said = say(f"collective {name} steps=2 bytes=30001 dtype=float32 slices=2")
     found = re.match(
-        r"2 steps of (\d+) B over 4 ranks: median ([\d.]+) µs, slowest [\d.]+ µs, bus bandwidth ([\d.]+) GB/s "
-        r"\([\d.]+ % of what the links that are up allow\), every (sum|element) right\n$",
+        r"2 steps of (\d+) B over 4 ranks: median ([\d.]+) µs, slowest [\d.]+ µs, bus bandwidth "
+        r"([\d.]+) GB/s \([\d.]+ % of what the links that are up allow\), every (sum|element) "
+        r"right\n$",
         said,
     )
     assert found, said
@@ -226,7 +270,10 @@ def test_every_collective_runs(say: Say, name: str) -> None:
     "line, answer",
     [
         ("break", "usage: break LINK or SWITCH"),
-        ("break p0-t0-0:p0-t1-9", "fabric 'tiny' has no link 'p0-t0-0:p0-t1-9'; near it: p0-t0-0:p0-t1-1"),
+        (
+            "break p0-t0-0:p0-t1-9",
+            "fabric 'tiny' has no link 'p0-t0-0:p0-t1-9'; near it: p0-t0-0:p0-t1-1",
+        ),
         ("break nonsense", "fabric 'tiny' has no switch 'nonsense'; near it: "),
         ("paths", "usage: paths HOST HOST"),
         ("paths h0", "usage: paths HOST HOST"),
@@ -252,23 +299,33 @@ def test_every_collective_runs(say: Say, name: str) -> None:
         ("iperfudp", "use iperf3 HOST HOST -u -b RATE"),
         ("source /proc", "source: /proc is no plain file"),
         ("break [/red]", "fabric 'tiny' has no switch '[/red]'; near it: "),
-        ("fault loss h0-p1 [red]", "'[red]' is not key=value; usage: fault KIND ON [key=value...], like fault loss"),
+        (
+            "fault loss h0-p1 [red]",
+            "'[red]' is not key=value; usage: fault KIND ON [key=value...], like fault loss",
+        ),
         ("h0", "h0: say what to run there"),
         ("ping h0", "usage: ping HOST HOST [OPTIONS]"),
         ("link h0 p0-t0-1 down", "fabric 'tiny' has no link 'h0:p0-t0-1'"),
         ("switch h0 stop", "fabric 'tiny' has no switch 'h0'"),
         ("pingall ;exit", "pingall: ';exit' is no time in seconds"),
         ("status \0", "the line holds the control character U+0000"),
-        ("h0 echo " + "a" * 5000, "h0: the command has more than 4,000 bytes: put it into a script"),
+        (
+            "h0 echo " + "a" * 5000,
+            "h0: the command has more than 4,000 bytes: put it into a script",
+        ),
         ("py 1/0", "division by zero"),
         ("py exit()", "only `exit` leaves the prompt"),
         ("px raise KeyError('[/red]')", "[/red]"),
         ("h0 echo 'a", "unexpected EOF while looking for matching `''"),
     ],
 )
-def test_bad_input_is_one_line_and_counts_as_failed(say: Say, refused: list[bool], cluster: Cluster, line: str, answer: str) -> None:
+def test_bad_input_is_one_line_and_counts_as_failed(
+    say: Say, refused: list[bool], cluster: Cluster, line: str, answer: str
+) -> None:
     said = say(line)
-    assert refused[-1] == (line != "h0 echo 'a"), "what a program in a host thinks of it is the program's affair"
+    assert refused[-1] == (line != "h0 echo 'a"), (
+        "what a program in a host thinks of it is the program's affair"
+    )
     assert answer in said
     assert said.count("\n") == 1 and said.endswith("\n") and "Traceback" not in said
     assert all(cluster.link_states().values())
@@ -279,7 +336,13 @@ def test_the_prompt_is_whole_after_bad_input(say: Say) -> None:
 
 
 def test_hosts_live_on_after_what_would_end_their_shells(say: Say, cluster: Cluster) -> None:
-    for line in ("h0 exit", "h0 true; exit 3", "h0 exec true", r"h0 printf '\377\001\376\n'", "h0 cat <<X"):
+    for line in (
+        "h0 exit",
+        "h0 true; exit 3",
+        "h0 exec true",
+        r"h0 printf '\377\001\376\n'",
+        "h0 cat <<X",
+    ):
         say(line)
     cluster.check()
     assert say("h0 cd /proc; pwd") == say("h0 pwd") == "/proc\r\n", "one shell, which remembers"
@@ -292,12 +355,20 @@ def test_ping_and_iperf3(say: Say) -> None:
     assert "invalid argument: ';exit'" in say("ping h0 h3 '-c;exit'")
     for word in ("iperf3", "iperf"):
         said = say(f"{word} h0 h3 -t 1")
-        assert re.match(r"h0 to h3 over p1/1, tcp, 1.0 s of wall time: sent .* Gb/s, arrived .* Gb/s, \d+ retransmits\n", said)
+        assert re.match(
+            r"h0 to h3 over p1/1, tcp, 1.0 s of wall time: sent .* Gb/s, arrived .* Gb/s, \d+ "
+            r"retransmits\n",
+            said,
+        )
 
 
-def test_a_command_that_fails_inside_is_one_line(say: Say, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_inside_is_one_line(
+    say: Say, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "counters", lambda: {}["[/red]"])
-    assert say("ports") == "internal error (please report): KeyError: '[/red]' (MRCBED_DEBUG=1 shows the traceback)\n"
+    assert say("ports") == (
+        "internal error (please report): KeyError: '[/red]' (MRCBED_DEBUG=1 shows the traceback)\n"
+    )
     assert say("time broken").startswith("every link is up\ntook ")
 
 
@@ -305,7 +376,9 @@ def test_help_is_grouped_and_shows_every_command_on_one_line(say: Say) -> None:
     said = [line.rstrip() for line in say("help").splitlines()]
     assert [line.strip() for line in said if re.match(r" \S", line)] == list(GROUPS)
     shown = [re.split(r"\s{2,}", line.strip()) for line in said if line.startswith("  ")]
-    assert sorted(usage.split()[0] for usage, _ in shown) == sorted(name for names in GROUPS.values() for name in names)
+    assert sorted(usage.split()[0] for usage, _ in shown) == sorted(
+        name for names in GROUPS.values() for name in names
+    )
     assert "iperf3 [HOST HOST] [OPTIONS]" in {usage for usage, _ in shown}
     assert "[steps=10]" in say("help allreduce") and say("help dpctl") == say("dpctl")
 
@@ -318,7 +391,9 @@ def test_programs_in_hosts_and_switches(say: Say) -> None:
     assert say('py net["h0"].IP()') == "fd6d:7263::1\n"
 
 
-def test_a_session_from_a_script(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_session_from_a_script(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """As `mrcbed up` reads it: line by line, comments and blanks left out, until the end."""
     script = tmp_path_factory.mktemp("script") / "commands"
     script.write_text("status\n\nbreak p0-t1-1\nbroken\nmend all\nbroken\nbreak p9\n")
@@ -344,7 +419,11 @@ def test_faults_of_the_catalogue_by_hand(say: Say, cluster: Cluster) -> None:
     say("fault path-loss h0>h2@p0/1")
     listed = [line for line in say("faults").splitlines() if "p0" in line or "p1" in line]
     assert [line.split()[1] for line in listed] == ["loss", "flap", "path-loss"]
-    assert "probability=0.25 direction=up seed=0" in listed[0] and "period=100us duty=0.5" in listed[1] and listed[1].split()[-1] == "down"
+    assert (
+        "probability=0.25 direction=up seed=0" in listed[0]
+        and "period=100us duty=0.5" in listed[1]
+        and listed[1].split()[-1] == "down"
+    )
     assert say("heal " + number) == ""
     assert len(cluster.faults()) == 2
     say("heal")
@@ -370,7 +449,11 @@ def test_bad_faults_are_one_line(say: Say, cluster: Cluster, line: str, said: st
 
 
 def test_faults_complete(say: Say, cluster: Cluster) -> None:
-    (prompt,) = [cell.cell_contents for cell in say.__closure__ or () if isinstance(cell.cell_contents, Prompt)]
+    (prompt,) = [
+        cell.cell_contents
+        for cell in say.__closure__ or ()
+        if isinstance(cell.cell_contents, Prompt)
+    ]
     complete = prompt.complete_fault
 
     def after(line: str, text: str) -> list[str]:

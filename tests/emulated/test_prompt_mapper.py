@@ -41,15 +41,27 @@ def say(tiny: Cluster, tmp_path: Path) -> Iterator[Say]:
 @pytest.mark.quiet
 def test_mapper(tiny: Cluster, say: Say) -> None:
     for line, words in (
-        ("", "no host probes yet"), ("up", "usage"), ("on speed=3", "not interval="), ("on interval=x", "needs a number"),
-        ("on interval=0", "0.1"), ("off now", "usage"),
-    ):  # fmt: skip
+        ("", "no host probes yet"),
+        ("up", "usage"),
+        ("on speed=3", "not interval="),
+        ("on interval=x", "needs a number"),
+        ("on interval=0", "0.1"),
+        ("off now", "usage"),
+    ):
         with pytest.raises(UserError, match=words):
             say(line)
     say("on interval=1")
-    assert wait_until(lambda: "no link is or was lossy" in say("") and " 0 lost" in say("") and "probing: 0 " not in say(""))
+    assert wait_until(
+        lambda: (
+            "no link is or was lossy" in say("")
+            and " 0 lost" in say("")
+            and "probing: 0 " not in say("")
+        )
+    )
     tiny.set_link("p0-t0-0:p0-t1-1", False)
-    assert wait_until(lambda: bool(re.search(r"^ *p0-t0-0:p0-t1-1 +dead +\d+ of \d+ .*h[01]", say(""), re.M)))
+    assert wait_until(
+        lambda: bool(re.search(r"^ *p0-t0-0:p0-t1-1 +dead +\d+ of \d+ .*h[01]", say(""), re.M))
+    )
     ring = Ring(tiny)
     assert ring.run(3) and ring.all_right(), "a collective hears nothing of the probes"
     say("off")

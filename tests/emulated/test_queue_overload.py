@@ -1,7 +1,9 @@
-"""Real queues under twice what they can carry: the counted backlog against `tc -s` and the wire, the rate, and who overtakes whom.
+"""Real queues under twice what they can carry: the counted backlog against `tc -s` and the wire,
+the rate, and who overtakes whom.
 
-Two senders keep their own ports busy without overflowing them, and meet at one switch port. Sparse probes from a third host, whose own
-port is idle, show how long the port's two queues take: one probe asks for trimming, the other refuses it.
+Two senders keep their own ports busy without overflowing them, and meet at one switch port. Sparse
+probes from a third host, whose own port is idle, show how long the port's two queues take: one
+probe asks for trimming, the other refuses it.
 """
 
 from __future__ import annotations
@@ -30,18 +32,21 @@ from topologies.fabrics import DILATION
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SO_TIMESTAMPNS = 35
 AHEAD = 40
-"""Frames that a sender keeps in its own port: 270 ms at 5 Mb/s, for this process to be kept waiting on a busy machine."""
+"""Frames that a sender keeps in its own port: 270 ms at 5 Mb/s, for this process to be kept waiting
+on a busy machine."""
 PROBE_EVERY_NS = 50_000_000
 SAMPLE_EVERY_NS = 20_000_000
 SETTLE_S = 1.0
 BODY = 102
 """Where the UDP payload begins; its first eight bytes name the time of sending."""
 BULK, PROBE = 4096 + 40, 200
-"""UDP payload of a frame that asks for trimming, an overloader's or a probe, and of a probe that refuses it."""
+"""UDP payload of a frame that asks for trimming, an overloader's or a probe, and of a probe that
+refuses it."""
 
 
 class Case(NamedTuple):
-    """An overloaded port, whom it is overloaded by (host, uplink of plane 0, destination), and the probes' way through it."""
+    """An overloaded port, whom it is overloaded by (host, uplink of plane 0, destination), and the
+    probes' way through it."""
 
     port: str
     last_hop: bool
@@ -56,7 +61,8 @@ CASES = {
 
 
 class Sample(NamedTuple):
-    """What `tc` said waits in the data FIFO, between two readings of (admitted, arrived) of the data class, bytes."""
+    """What `tc` said waits in the data FIFO, between two readings of (admitted, arrived) of the
+    data class, bytes."""
 
     before: tuple[int, int]
     tc_bytes: int
@@ -74,8 +80,11 @@ class Seen(NamedTuple):
 
 @pytest.fixture(scope="module")
 def six(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """`tiny` with three hosts under each T0, at some rate: this process keeps senders' ports busy, and may wait for a core meanwhile."""
-    fabric = load_fabric("tiny").with_(hosts_per_t0=3, nic_rate=request.param, fabric_rate=request.param)
+    """`tiny` with three hosts under each T0, at some rate: this process keeps senders' ports busy,
+    and may wait for a core meanwhile."""
+    fabric = load_fabric("tiny").with_(
+        hosts_per_t0=3, nic_rate=request.param, fabric_rate=request.param
+    )
     with Cluster(fabric, dilation=DILATION, controller=False) as cluster:
         yield cluster
 
@@ -95,7 +104,12 @@ class Overload:
         self._prober = addressing.inner_address(case.probe[0])
         fabric = cluster.fabric
         here = next(p.number for p in fabric.ports if p.name == case.port)
-        far = next(o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a)) if e.number == here)
+        far = next(
+            o.number
+            for li in fabric.links
+            for e, o in ((li.a, li.b), (li.b, li.a))
+            if e.number == here
+        )
         size = len(layout.STATS_WORDS)
         self._admitted = here * size + layout.STATS_WORDS.index("admitted_bytes_data")
         self._arrived = far * size + layout.STATS_WORDS.index("arrived_bytes_data")
@@ -131,7 +145,8 @@ class Overload:
         return stats[self._admitted], stats[self._arrived]
 
     def row(self) -> dict[str, Any]:
-        """The overloaded port's counters and, as carried_bytes, what arrived at its cable's far end."""
+        """The overloaded port's counters and, as carried_bytes, what arrived at its cable's far
+        end."""
         rows = {r["port"]: r for r in self.cluster.counters()}
         found = rows[self.case.port]
         return found | {"carried_bytes": rows[found["peer"]]["arrived_bytes"]}
@@ -143,9 +158,14 @@ class Overload:
 
     def _run(self, seconds: float, watch: tc.Watch) -> None:
         cluster, case = self.cluster, self.case
-        bulk = [(way[0], f"h{way[0]}-p0", self.frame(way, BULK, dscp.TRIMMABLE)) for way in case.flows]
+        bulk = [
+            (way[0], f"h{way[0]}-p0", self.frame(way, BULK, dscp.TRIMMABLE)) for way in case.flows
+        ]
         ahead = AHEAD * len(bulk[0][2])
-        probes = [self.frame(case.probe, BULK, dscp.TRIMMABLE), self.frame(case.probe, PROBE, dscp.NO_TRIM)]
+        probes = [
+            self.frame(case.probe, BULK, dscp.TRIMMABLE),
+            self.frame(case.probe, PROBE, dscp.NO_TRIM),
+        ]
         self.tc_before, self.first = watch.read(), self.row()
         begun = time.monotonic_ns()
         settled, end = begun + int(SETTLE_S * 1e9), begun + int((SETTLE_S + seconds) * 1e9)
@@ -183,63 +203,87 @@ class Overload:
     def carried(self) -> float:
         """Share of the port's rate that arrived at the far end while it was overloaded."""
         size = self.stop["carried_bytes"] - self.start["carried_bytes"]
-        return float(size * 8e9 / (self.stop_ns - self.start_ns) / self.cluster.fabric.fabric_rate * DILATION)
+        return float(
+            size * 8e9 / (self.stop_ns - self.start_ns) / self.cluster.fabric.fabric_rate * DILATION
+        )
 
     def delays_ms(self, dscp_class: int) -> list[float]:
         return [s.wall_delay_ns / 1e6 for s in self.seen if s.probe and s.dscp == dscp_class]
 
 
 def judge(cluster: Cluster, case: Case, seconds: float, idle: bool) -> None:
-    """Run it and hold everything to account. Totals must be equal to the byte always; how close rate and queue come to theirs at every
-    moment is the machine's doing, too: only on an ``idle`` one are they held to the figures that the documentation states."""
-    on_the_way = 1 if idle else 8  # frames out of the queue that a busy machine has not carried to the far end yet
+    """Run it and hold everything to account. Totals must be equal to the byte always; how close
+    rate and queue come to theirs at every moment is the machine's doing, too: only on an ``idle``
+    one are they held to the figures that the documentation states."""
+    # frames out of the queue that a busy machine has not carried to the far end yet
+    on_the_way = 1 if idle else 8
     run = Overload(cluster, case)
     run.run(seconds)
     fabric, full = cluster.fabric, 14 + 40 + 40 + 8 + BULK
     becomes = dscp.TRIMMED_LASTHOP if case.last_hop else dscp.TRIMMED
     threshold = fabric.trim_bytes(case.last_hop)
 
-    # Counted against tc, at any moment: what tc saw lies between the least and the most that the counters allow for that moment. A frame
-    # may be past the counter and not yet in the queue, or out of the queue and not yet at the far end.
+    # Counted against tc, at any moment: what tc saw lies between the least and the most that the
+    # counters allow for that moment. A frame may be past the counter and not yet in the queue, or
+    # out of the queue and not yet at the far end.
     still = [s for s in run.samples if s.before == s.after]
     for s in run.samples:
         least, most = s.before[0] - s.after[1], s.after[0] - s.before[1]
         assert least - on_the_way * full <= s.tc_bytes <= most, s
     off = [s.tc_bytes - (s.before[0] - s.before[1]) for s in still]
-    assert len(still) > len(run.samples) / 4 and off.count(0) > (0.95 if idle else 0.5) * len(off), f"{off.count(0)} of {len(off)} equal"
-    # And the real queue stands just below the threshold, from beginning to end; only probes that refuse trimming go over it, and, now and
-    # then, one frame more, when two cores found room at the same moment (docs/why/dataplane.md).
+    assert len(still) > len(run.samples) / 4 and off.count(0) > (0.95 if idle else 0.5) * len(
+        off
+    ), f"{off.count(0)} of {len(off)} equal"
+    # And the real queue stands just below the threshold, from beginning to end; only probes that
+    # refuse trimming go over it, and, now and then, one frame more, when two cores found room at
+    # the same moment (docs/why/dataplane.md).
     held = sorted(s.tc_bytes for s in run.samples[10:])
     alone = threshold + 2 * (BODY + PROBE)
     assert held[len(held) * 9 // 10] <= alone and held[-1] <= alone + full
     assert held[len(held) // (100 if idle else 2)] >= threshold - 4 * full
 
     # Counted against tc and the wire, in total.
-    sent = {handle: run.tc_after[handle].bytes - run.tc_before[handle].bytes for handle in (tc.HIGH, tc.DATA)}
-    assert sum(sent.values()) == run.moved("admitted_bytes") == run.moved("carried_bytes") == sum(s.size for s in run.seen)
+    sent = {
+        handle: run.tc_after[handle].bytes - run.tc_before[handle].bytes
+        for handle in (tc.HIGH, tc.DATA)
+    }
+    assert (
+        sum(sent.values())
+        == run.moved("admitted_bytes")
+        == run.moved("carried_bytes")
+        == sum(s.size for s in run.seen)
+    )
     packets = sum(run.tc_after[h].packets - run.tc_before[h].packets for h in (tc.HIGH, tc.DATA))
-    assert packets == run.moved("admitted_packets") == len(run.seen) == run.sent  # trimming loses no packet
-    assert all(stats.drops == run.tc_before[handle].drops == 0 for handle, stats in run.tc_after.items())
+    # trimming loses no packet
+    assert packets == run.moved("admitted_packets") == len(run.seen) == run.sent
+    assert all(
+        stats.drops == run.tc_before[handle].drops == 0 for handle, stats in run.tc_after.items()
+    )
     assert run.moved("trimmed") == sum(s.dscp == becomes for s in run.seen) > 0
     assert run.moved("drop_tail_packets") == run.moved("drop_trim_failed") == 0
     assert {s.dscp for s in run.seen} == {dscp.TRIMMABLE, dscp.NO_TRIM, becomes}
     assert books(cluster.counters()) == []
-    met = (run.stop["met_bytes"] - run.start["met_bytes"]) / (run.stop["met_packets"] - run.start["met_packets"])
+    met = (run.stop["met_bytes"] - run.start["met_bytes"]) / (
+        run.stop["met_packets"] - run.start["met_packets"]
+    )
     assert threshold - (2 if idle else 4) * full <= met <= threshold
 
     # Rate and order.
     trimmed, queued = run.delays_ms(becomes), run.delays_ms(dscp.NO_TRIM)
     print(
-        f"{case.port}: {seconds:g} s, carried {run.carried():.2%} of the rate, {run.moved('trimmed')} of {run.sent} trimmed; "
-        f"{len(run.samples)} samples, {len(still)} undisturbed, {off.count(0)} of them equal to tc to the byte; "
-        f"data FIFO {held[0]}-{held[-1]} B by tc for a threshold of {threshold} B, met {met:.0f} B on average; "
-        f"trimmed {statistics.median(trimmed):.3f} ms, queued {statistics.median(queued):.1f} ms "
-        f"(medians of {len(trimmed)} and {len(queued)})"
+        f"{case.port}: {seconds:g} s, carried {run.carried():.2%} of the rate, "
+        f"{run.moved('trimmed')} of {run.sent} trimmed; {len(run.samples)} samples, {len(still)} "
+        f"undisturbed, {off.count(0)} of them equal to tc to the byte; data FIFO "
+        f"{held[0]}-{held[-1]} B by tc for a threshold of {threshold} B, met {met:.0f} B on "
+        f"average; trimmed {statistics.median(trimmed):.3f} ms, queued "
+        f"{statistics.median(queued):.1f} ms (medians of {len(trimmed)} and {len(queued)})"
     )
-    assert (0.99 if idle else 0.3) <= run.carried() <= 1.01  # timers of a port that wait for a core cost it its rate
+    # timers of a port that wait for a core cost it its rate
+    assert (0.99 if idle else 0.3) <= run.carried() <= 1.01
     assert len(trimmed) > len(queued) / 4 > 10
     assert statistics.median(trimmed) < 0.1 * statistics.median(queued)
-    ahead = threshold + (0 if case.last_hop else full)  # behind an uplink the next switch's port is as busy: a frame always waits there
+    # behind an uplink the next switch's port is as busy: a frame always waits there
+    ahead = threshold + (0 if case.last_hop else full)
     assert statistics.median(queued) == pytest.approx(
         ahead * 8e3 * DILATION / (fabric.fabric_rate * run.carried()), rel=0.15 if idle else 0.4
     )
@@ -247,7 +291,9 @@ def judge(cluster: Cluster, case: Case, seconds: float, idle: bool) -> None:
 
 @pytest.mark.parametrize("six", [5 * 10**10], indirect=True, ids=["50Gbit"])
 @pytest.mark.parametrize("where", sorted(CASES))
-def test_an_overloaded_port_trims_carries_its_rate_and_counts_right(six: Cluster, where: str) -> None:
+def test_an_overloaded_port_trims_carries_its_rate_and_counts_right(
+    six: Cluster, where: str
+) -> None:
     judge(six, CASES[where], 3.5, idle=False)
 
 

@@ -1,4 +1,5 @@
-"""Both readings of what sources leave open, on the kernel: another UDP port, retransmissions in the high class, a shared receive window."""
+"""Both readings of what sources leave open, on the kernel: another UDP port, retransmissions in the
+high class, a shared receive window."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ OPTIONS = {"retransmit_class": "high", "mpr_pool": 1024, "out_of_window": "drop"
 
 @pytest.mark.parametrize("kind", ["mrc", "roce"])
 def test_a_ring_over_another_udp_port_with_a_lossy_cable(kind: str, tmp_path: Path) -> None:
-    """The switches' programs are compiled for the port; a host's kernel must not answer what is not for it."""
+    """The switches' programs are compiled for the port; a host's kernel must not answer what is not
+    for it."""
     with Cluster(LATER, dilation=DILATION, controller=False) as cluster:
         cluster.start_agents(kind, OPTIONS if kind == "mrc" else {}, tmp_path, 1)
         cluster.inject("loss", "p0-t0-0:p0-t1-0", probability=0.05)

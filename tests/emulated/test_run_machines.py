@@ -1,4 +1,5 @@
-"""``mrcbed run --on``: a scenario on two machines gives what it gives on one, says what their network lost, and ends as any run ends."""
+"""``mrcbed run --on``: a scenario on two machines gives what it gives on one, says what their
+network lost, and ends as any run ends."""
 
 from __future__ import annotations
 
@@ -62,9 +63,20 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     clocks, trunk = record["watch"]["clocks"], record["watch"]["trunk"]
     assert 0 < clocks["unsure_ps"] < load_fabric("tiny").base_rtt_ps / 20
     assert [row["name"] for row in record["watch"]["machines"]] == [machine.name for machine in two]
-    assert all(row["kernel"] == os.uname().release and row["cores"] > 0 for row in record["watch"]["machines"])
-    assert trunk["sent_packets"] == trunk["received_packets"] > 0 and trunk["merged"] == trunk["strays"] == 0
-    assert {row["name"] for row in record["watch"]["processes"] if row["name"][0] == "h"} == {"h0", "h1", "h2", "h3"}
+    assert all(
+        row["kernel"] == os.uname().release and row["cores"] > 0
+        for row in record["watch"]["machines"]
+    )
+    assert (
+        trunk["sent_packets"] == trunk["received_packets"] > 0
+        and trunk["merged"] == trunk["strays"] == 0
+    )
+    assert {row["name"] for row in record["watch"]["processes"] if row["name"][0] == "h"} == {
+        "h0",
+        "h1",
+        "h2",
+        "h3",
+    }
     assert any("carried by" in note for note in manifest_of(out)["notes"])
     (raw,) = out.glob("raw/*")
     ends = [line.t for host in range(4) for line in Run(raw).of(Step) if line.host == host]
@@ -74,10 +86,14 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     )  # one clock, though theirs are 1,000 s apart
     journal = [json.loads(line) for line in (raw / "runner.jsonl").read_text().splitlines()]
     faults = [line for line in journal if line["kind"] == "fault"]
-    assert [line["phase"] for line in faults] == ["begin", "heal"] and all(begin <= line["t"] <= end for line in faults)
+    assert [line["phase"] for line in faults] == ["begin", "heal"] and all(
+        begin <= line["t"] <= end for line in faults
+    )
 
 
-def test_what_the_network_between_loses_makes_a_run_doubtful(two: list[Machine], tmp_path: Path) -> None:
+def test_what_the_network_between_loses_makes_a_run_doubtful(
+    two: list[Machine], tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     with two[1].wire("lose_some"):
         done = mrcbed("run", "smoke", "-t", "mrc", *QUICK, "--out", out, *over(two))
@@ -94,8 +110,22 @@ def test_two_machines_measure_what_one_measures(two: list[Machine], tmp_path: Pa
     medians = []
     for number, where in enumerate(([], over(two))):
         out = tmp_path / str(number)
-        words = ("run", RING, "-t", "mrc", "--seed", "1", "--dilation", "40000", "--out", out, *where)
-        done = mrcbed(*words, *("--set", "workload.steps=6", "--set", "workload.message_bytes=327680"))
+        words = (
+            "run",
+            RING,
+            "-t",
+            "mrc",
+            "--seed",
+            "1",
+            "--dilation",
+            "40000",
+            "--out",
+            out,
+            *where,
+        )
+        done = mrcbed(
+            *words, *("--set", "workload.steps=6", "--set", "workload.message_bytes=327680")
+        )
         assert done.returncode in DONE, done.stderr
         (raw,) = out.glob("raw/*")
         medians.append(statistics.median(line.end_ns - line.start_ns for line in Run(raw).of(Step)))
@@ -109,9 +139,25 @@ class Begun:
     def __init__(self, two: list[Machine], out: Path, *words: str) -> None:
         self.out = out
         self.process = subprocess.Popen(
-            [*UNDRAWN, "run", "smoke", "-t", "mrc", "--dilation", "fabric", *LONG, *words, "--out", str(out), *over(two)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                *UNDRAWN,
+                "run",
+                "smoke",
+                "-t",
+                "mrc",
+                "--dilation",
+                "fabric",
+                *LONG,
+                *words,
+                "--out",
+                str(out),
+                *over(two),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert wait_until(lambda: any(out.glob("raw/*/begun.json")), 2 * PATIENCE_S)
         self.seen = [Outside(Front(machine)) for machine in two]  # type: ignore[arg-type]
         for seen in self.seen:
@@ -134,13 +180,19 @@ def test_ctrl_c_keeps_what_was_measured_on_all_machines(two: list[Machine], tmp_
     assert {line.host for line in Run(raw).of(Step)} == {0, 1, 2, 3}
 
 
-def test_a_machine_that_dies_is_named_and_the_others_logs_are_kept(two: list[Machine], tmp_path: Path) -> None:
+def test_a_machine_that_dies_is_named_and_the_others_logs_are_kept(
+    two: list[Machine], tmp_path: Path
+) -> None:
     run = Begun(two, tmp_path / "out")
     os.kill(run.seen[1].worker(), signal.SIGKILL)
     status, line = run.end()
-    assert status == 1 and line.startswith(f"mrcbed: machine {two[1].name} is gone: its command ended with status 137")
+    assert status == 1 and line.startswith(
+        f"mrcbed: machine {two[1].name} is gone: its command ended with status 137"
+    )
     summary = summary_of(run.out)
-    assert summary["verdict"] == "failed" and f"machine {two[1].name} is gone" in summary["stopped_by"]
+    assert (
+        summary["verdict"] == "failed" and f"machine {two[1].name} is gone" in summary["stopped_by"]
+    )
     (raw,) = run.out.glob("raw/*")
     assert {line.host for line in Run(raw).of(Step)} == {0, 1}
 
@@ -149,15 +201,23 @@ def test_a_fault_may_kill_an_agent_of_another_machine(two: list[Machine], tmp_pa
     out = tmp_path / "out"
     words = ["--set", "workload.steps=60", "--set", "workload.message_bytes=32768"]
     fault = ["--set", "fault.0.kind=kill", "--set", "fault.0.on=h3", "--set", "fault.0.at=100us"]
-    done = mrcbed("run", "agent-killed", "--fabric", "tiny", *words, *fault, "--out", out, *over(two))
+    done = mrcbed(
+        "run", "agent-killed", "--fabric", "tiny", *words, *fault, "--out", out, *over(two)
+    )
     record = record_of(out)
-    assert record["outcome"] == "failed" and "(h3) is gone" in record["reason"], (record["reason"], done.stderr)
+    assert record["outcome"] == "failed" and "(h3) is gone" in record["reason"], (
+        record["reason"],
+        done.stderr,
+    )
     (raw,) = out.glob("raw/*")
     assert {line.host for line in Run(raw).of(Step)} >= {0, 1, 2}
 
 
 REFUSED = {
-    "tcp": (("link-failure", "-t", "tcp"), "transport 'tcp' is one kernel's, which several machines do not have"),
+    "tcp": (
+        ("link-failure", "-t", "tcp"),
+        "transport 'tcp' is one kernel's, which several machines do not have",
+    ),
     "pcap": (("smoke", "--pcap", "p0-t0-0:p0-t1-0"), "drop --pcap, --view, --switch, --jobs"),
     "simulated": (("smoke", "--world", "simulated"), "drop --pcap, --view, --switch, --jobs"),
     "one machine": (("smoke", "--on", "a"), "name two machines or more"),
@@ -167,7 +227,14 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_several_machines_cannot_is_refused_in_a_line(case: str, tmp_path: Path) -> None:
     words, said = REFUSED[case]
-    given = [*words, *(() if "--on" in words else ("--on", "a=10.9.0.1,b=10.9.0.2")), "--out", str(tmp_path / "out")]
+    given = [
+        *words,
+        *(() if "--on" in words else ("--on", "a=10.9.0.1,b=10.9.0.2")),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     refused = CliRunner().invoke(command, given, standalone_mode=False).exception
-    assert isinstance(refused, UserError) and said in str(refused) and "\n" not in str(refused), refused
+    assert isinstance(refused, UserError) and said in str(refused) and "\n" not in str(refused), (
+        refused
+    )
     assert not (tmp_path / "out").exists()

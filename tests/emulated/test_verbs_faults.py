@@ -1,4 +1,5 @@
-"""Faults of verbs as a real program sees them, by Debian's pyverbs over the kernel: injected by itself, at the prompt, at a time."""
+"""Faults of verbs as a real program sees them, by Debian's pyverbs over the kernel: injected by
+itself, at the prompt, at a time."""
 
 from __future__ import annotations
 
@@ -31,15 +32,24 @@ pytestmark = [
     pytest.mark.sandbox,
     pytest.mark.skipif(not BUILT.exists(), reason="the library is not built: make verbs"),
     pytest.mark.skipif(
-        subprocess.run([PYTHON, "-c", "import pyverbs"], capture_output=True, check=False).returncode != 0,
+        subprocess.run(
+            [PYTHON, "-c", "import pyverbs"], capture_output=True, check=False
+        ).returncode
+        != 0,
         reason="no pyverbs here: apt-get install python3-pyverbs",
     ),
 ]
 PROGRAM = str(Path(__file__).with_name("verbs_faults_program.py"))
 CALLER = None if CLOSED else 54321
 SEES = [
-    "wrong: error fabric 'tiny' has no host 'h9'.* \\| error status = 'nothing': there are loc_len_err.*",
-    *(f"refused: {call} made {errno.ENOSPC} made ok" for call in ("reg_mr", "create_cq", "create_qp")),
+    (
+        "wrong: error fabric 'tiny' has no host 'h9'.* \\| error status = 'nothing': there are "
+        "loc_len_err.*"
+    ),
+    *(
+        f"refused: {call} made {errno.ENOSPC} made ok"
+        for call in ("reg_mr", "create_cq", "create_qp")
+    ),
     r"lost: \[\(1, 0\), \(3, 0\)\] ok",
     "not lost: 16",
     r"late: 0 ok \[\(1, 0\), \(2, 0\)\]",
@@ -65,18 +75,26 @@ def cluster(logs: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_a_program_breaks_its_own_nic(cluster: Cluster, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_breaks_its_own_nic(
+    cluster: Cluster, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.fault_events()
-    assert run(cluster, Program((PROGRAM, "{server}"), CALLER, verbs=True), [0, 1], "mrc") == 0, capsys.readouterr()
+    assert run(cluster, Program((PROGRAM, "{server}"), CALLER, verbs=True), [0, 1], "mrc") == 0, (
+        capsys.readouterr()
+    )
     said = [line[3:] for line in capsys.readouterr().out.splitlines() if line.startswith("1: ")]
     assert len(said) == len(SEES)
     for line, expected in zip(said, SEES, strict=True):
         assert re.fullmatch(expected, line), line
-    assert wait_until(lambda: not cluster.faults()) and all(cluster.link_states().values()), "a connection's end takes its faults back"
+    assert wait_until(lambda: not cluster.faults()) and all(cluster.link_states().values()), (
+        "a connection's end takes its faults back"
+    )
     phases = Counter(event.phase for event in cluster.fault_events())
     assert phases == {"begin": 10, "heal": 10}
     path = logs / "h1.jsonl"
-    assert wait_until(lambda: sum('"verbs-fault"' in line for line in path.read_text().splitlines()) == 18)
+    assert wait_until(
+        lambda: sum('"verbs-fault"' in line for line in path.read_text().splitlines()) == 18
+    )
     rows = [json.loads(line) for line in path.read_text().splitlines() if '"verbs-fault"' in line]
     hits = [row["hits"] for row in rows if row["phase"] == "heal"]
     assert hits == [1, 1, 1, 1, 1, 1, 1, 0, 1] and rows[0]["what"] == "refused"
@@ -88,7 +106,9 @@ def test_the_prompts_words(cluster: Cluster, capsys: pytest.CaptureFixture[str])
     try:
         commands.carry_out("fault verbs-refused h0 call=reg_mr errno=EIO for=1000s")
         commands.carry_out("faults")
-        assert re.search(r"verbs-refused +h0 +call=reg_mr errno=EIO after=0", capsys.readouterr().out)
+        assert re.search(
+            r"verbs-refused +h0 +call=reg_mr errno=EIO after=0", capsys.readouterr().out
+        )
         with pytest.raises(UserError, match="status is missing"):
             commands.carry_out("fault verbs-error h0")
         (fault,) = cluster.faults()
@@ -102,7 +122,16 @@ def test_the_prompts_words(cluster: Cluster, capsys: pytest.CaptureFixture[str])
 def test_at_a_time_and_for_a_time(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.fault_events()
     waits = ("sh", "-c", "sleep 1.5")
-    assert run(cluster, Program(waits, verbs=True), [0, 1], "mrc", ((0.1, "fault verbs-port h0 for=10us"),)) == 0
+    assert (
+        run(
+            cluster,
+            Program(waits, verbs=True),
+            [0, 1],
+            "mrc",
+            ((0.1, "fault verbs-port h0 for=10us"),),
+        )
+        == 0
+    )
     assert wait_until(lambda: not cluster.faults())
     assert [event.phase for event in cluster.fault_events()] == ["begin", "heal"]
     assert "verbs-port h0" in capsys.readouterr().err
@@ -131,7 +160,10 @@ def test_as_people_call_it() -> None:
         "--",
     ]
     done = mrcbed(*words, PYTHON, "-c", TRIES)
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["0: made", f"1: {errno.EPERM}"]), done.stderr
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (
+        0,
+        ["0: made", f"1: {errno.EPERM}"],
+    ), done.stderr
 
 
 TRIES = """
@@ -183,15 +215,42 @@ print("made", *errors)
 def test_a_scenarios_faults_under_a_program(tmp_path: Path) -> None:
     file, log = tmp_path / "own.toml", tmp_path / "log"
     file.write_text(SCENARIO)
-    done = mrcbed("launch", "--scenario", str(file), "--verbs", "-n", "2", "--log", str(log), "--", PYTHON, "-c", WAITS)
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["0: made", f"1: made {errno.EPERM}"]), done.stderr
+    done = mrcbed(
+        "launch",
+        "--scenario",
+        str(file),
+        "--verbs",
+        "-n",
+        "2",
+        "--log",
+        str(log),
+        "--",
+        PYTHON,
+        "-c",
+        WAITS,
+    )
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (
+        0,
+        ["0: made", f"1: made {errno.EPERM}"],
+    ), done.stderr
     assert "fabric tiny, transport mrc, seed 1, 2 faults" in done.stderr
     rows = [json.loads(line) for line in (log / "runner.jsonl").read_text().splitlines()]
     assert [(row["kind"], row.get("name"), row.get("phase")) for row in rows] == [
-        ("fault", "no memory", "begin"), ("start", None, None), ("fault", "plane p1", "begin"), ("fault", "no memory", "heal"),
+        ("fault", "no memory", "begin"),
+        ("start", None, None),
+        ("fault", "plane p1", "begin"),
+        ("fault", "no memory", "heal"),
         ("fault", "plane p1", "end"),
-    ]  # fmt: skip
+    ]
     begun = rows[1]["t"]
-    assert rows[2]["t"] - begun >= 10 * US and rows[3]["t"] - begun >= 60 * US and len(rows[2]["links"]) == 8
-    hits = [json.loads(line) for line in (log / "h1.jsonl").read_text().splitlines() if '"verbs-fault"' in line]
+    assert (
+        rows[2]["t"] - begun >= 10 * US
+        and rows[3]["t"] - begun >= 60 * US
+        and len(rows[2]["links"]) == 8
+    )
+    hits = [
+        json.loads(line)
+        for line in (log / "h1.jsonl").read_text().splitlines()
+        if '"verbs-fault"' in line
+    ]
     assert [row["phase"] for row in hits] == ["begin", "heal"] and hits[-1]["hits"] >= 1

@@ -1,6 +1,8 @@
-"""RDMA programs that treat their host's NIC badly: each gets its errors, and a victim on the same two hosts goes on with every byte right.
+"""RDMA programs that treat their host's NIC badly: each gets its errors, and a victim on the same
+two hosts goes on with every byte right.
 
-tests/verbs_programs/hostile.c has the programs and says what each must see; garbage.py speaks to the agent without a library.
+tests/verbs_programs/hostile.c has the programs and says what each must see; garbage.py speaks to
+the agent without a library.
 """
 
 from __future__ import annotations
@@ -32,13 +34,27 @@ PORT = "7100"
 MOST_BYTES = 2 << 30
 """Of an agent's memory at any time."""
 WAYS = (
-    "overrun", "threads", "deregister", "unmap", "dontneed", "truncate", "fork", "execute", "exit", "peer", "target", "many", "keys",
-    "masks", "overflow",
-)  # fmt: skip
+    "overrun",
+    "threads",
+    "deregister",
+    "unmap",
+    "dontneed",
+    "truncate",
+    "fork",
+    "execute",
+    "exit",
+    "peer",
+    "target",
+    "many",
+    "keys",
+    "masks",
+    "overflow",
+)
 
 
 class Stage:
-    """Two hosts of a cluster, a peer on one of them, and a victim that writes from the other all the while."""
+    """Two hosts of a cluster, a peer on one of them, and a victim that writes from the other all
+    the while."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -55,7 +71,9 @@ class Stage:
         self.lives()
         self.open = self.descriptors()
 
-    def start(self, host: int, *words: str, stdout: Any = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    def start(
+        self, host: int, *words: str, stdout: Any = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
         command = ["env", f"LD_PRELOAD={self.library}", str(self.program), *words]
         process: subprocess.Popen[bytes] = self.cluster.net.hosts[host].popen(
             command, stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.STDOUT
@@ -66,7 +84,9 @@ class Stage:
         """The victim gets three more rounds done."""
         size = lambda: self.told.read_bytes().count(b"round")  # noqa: E731
         before = size()
-        wait_until(lambda: size() >= before + 3 or self.victim.poll() is not None, self.told.read_text)
+        wait_until(
+            lambda: size() >= before + 3 or self.victim.poll() is not None, self.told.read_text
+        )
         assert self.victim.poll() is None, self.told.read_text()
 
     def rows(self) -> list[list[dict[str, Any]]]:
@@ -79,12 +99,19 @@ class Stage:
         return [len(os.listdir(f"/proc/{pid}/fd")) for pid in self.pids()]
 
     def is_as_before(self) -> None:
-        """Nothing is left but the victim, which lives, in agents that have not grown without bound."""
-        wait_until(lambda: [[row["qps"] for row in rows] for rows in self.rows()] == [[1], [1]], self.rows)
+        """Nothing is left but the victim, which lives, in agents that have not grown without
+        bound."""
+        wait_until(
+            lambda: [[row["qps"] for row in rows] for rows in self.rows()] == [[1], [1]], self.rows
+        )
         wait_until(lambda: self.descriptors() == self.open, self.descriptors)
         self.lives()
         for pid in self.pids():
-            (highest,) = (line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+            (highest,) = (
+                line.split()[1]
+                for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                if line.startswith("VmHWM")
+            )
             assert int(highest) << 10 < MOST_BYTES
 
     def end(self) -> None:
@@ -116,8 +143,19 @@ def test_a_hostile_program_harms_itself_alone(stage: Stage, way: str) -> None:
 def test_garbage(stage: Stage, seed: int | None) -> None:
     seed = SystemRandom().getrandbits(32) if seed is None else seed
     print(f"seed {seed}")
-    command = ["env", f"PYTHONPATH={ROOT}", sys.executable, str(ROOT / "tests/verbs_programs/garbage.py"), str(seed), "60"]
-    said, _ = stage.cluster.net.hosts[HERE].popen(command, stderr=subprocess.STDOUT).communicate(timeout=60)
+    command = [
+        "env",
+        f"PYTHONPATH={ROOT}",
+        sys.executable,
+        str(ROOT / "tests/verbs_programs/garbage.py"),
+        str(seed),
+        "60",
+    ]
+    said, _ = (
+        stage.cluster.net.hosts[HERE]
+        .popen(command, stderr=subprocess.STDOUT)
+        .communicate(timeout=60)
+    )
     assert said.decode().startswith(f"seed {seed}: 60 sessions, "), said.decode()
     stage.is_as_before()
 

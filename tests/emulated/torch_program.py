@@ -1,4 +1,5 @@
-"""A program of test_torch.py: every collective of PyTorch's, groups, objects and FSDP2, each compared with what it must give."""
+"""A program of test_torch.py: every collective of PyTorch's, groups, objects and FSDP2, each
+compared with what it must give."""
 
 import copy
 
@@ -20,11 +21,23 @@ def full(count, value, dtype=torch.float32):
 
 def test_sums():
     base = torch.arange(1001) % 7
-    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.float16, torch.bfloat16):
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.float16,
+        torch.bfloat16,
+    ):
         t = base.to(dtype) + r
         dist.all_reduce(t)
         assert torch.equal(t, (base * n + total).to(dtype)), dtype
-    for op, value in ((dist.ReduceOp.AVG, total / n), (dist.ReduceOp.MAX, n - 1), (dist.ReduceOp.MIN, 0)):
+    for op, value in (
+        (dist.ReduceOp.AVG, total / n),
+        (dist.ReduceOp.MAX, n - 1),
+        (dist.ReduceOp.MIN, 0),
+    ):
         t = full(10, r)
         dist.all_reduce(t, op)
         assert t[0] == value, op
@@ -83,7 +96,9 @@ def test_messages_groups_and_objects():
         dist.recv(t, 0)
         assert t[9] == 9
     t = torch.empty(4)
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, full(4, r), (r + 1) % n), dist.P2POp(dist.irecv, t, (r - 1) % n)]):
+    for work in dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, full(4, r), (r + 1) % n), dist.P2POp(dist.irecv, t, (r - 1) % n)]
+    ):
         work.wait()
     assert t[0] == (r - 1) % n
     many = [full(1000, k) for k in range(20)]
@@ -106,7 +121,10 @@ def test_messages_groups_and_objects():
 def test_what_is_not_there_is_refused():
     for bad, text in (
         (lambda: dist.all_reduce(full(1, 1, torch.int32), dist.ReduceOp.BXOR), "reduction BXOR"),
-        (lambda: dist.all_reduce(torch.ones(1).to(torch.float8_e4m3fn)), "a sum of torch.float8_e4m3fn"),
+        (
+            lambda: dist.all_reduce(torch.ones(1).to(torch.float8_e4m3fn)),
+            "a sum of torch.float8_e4m3fn",
+        ),
         (lambda: dist.send(torch.ones(1), (r + 1) % n, tag=7), "tag 7"),
     ):
         try:
@@ -125,7 +143,10 @@ def test_fsdp2_gives_the_parameters_of_one_process():
     for layer in (model[0], model[2], model):
         fully_shard(layer, mesh=mesh)
     inputs = torch.randn(n, 8, 16)
-    optimizer, reference = torch.optim.SGD(model.parameters(), 0.1), torch.optim.SGD(plain.parameters(), 0.1)
+    optimizer, reference = (
+        torch.optim.SGD(model.parameters(), 0.1),
+        torch.optim.SGD(plain.parameters(), 0.1),
+    )
     for _ in range(3):
         optimizer.zero_grad()
         model(inputs[r]).square().mean().backward()

@@ -14,15 +14,20 @@ from testbed.emulated.cluster import Cluster
 
 
 @contextmanager
-def typing_at(cluster: Cluster, directory: Path, text: io.StringIO, refused: list[bool] | None = None) -> Iterator[Callable[[str], str]]:
-    """Types a line; returns what was printed to ``text``. ``directory`` takes an empty script, ``refused`` whether each line was."""
+def typing_at(
+    cluster: Cluster, directory: Path, text: io.StringIO, refused: list[bool] | None = None
+) -> Iterator[Callable[[str], str]]:
+    """Types a line; returns what was printed to ``text``. ``directory`` takes an empty script,
+    ``refused`` whether each line was."""
     refused = [] if refused is None else refused
     empty = directory / "empty"
     empty.write_text("")
     reader, writer = os.pipe()
     try:
         with open(reader) as stdin:
-            prompt = Prompt(cluster, terminal.console(160, file=text), stdin=stdin, script=str(empty))
+            prompt = Prompt(
+                cluster, terminal.console(160, file=text), stdin=stdin, script=str(empty)
+            )
 
             def typed(line: str) -> str:
                 text.seek(0)

@@ -1,4 +1,5 @@
-"""``mrcbed`` whose runs leave no figures, replay and report, for tests whose subject they are not: ``python -m tests.emulated.undrawn``."""
+"""``mrcbed`` whose runs leave no figures, replay and report, for tests whose subject they are not:
+``python -m tests.emulated.undrawn``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A program of test_verbs_faults.py: it injects faults of verbs into its own NIC, by MRCBED_FAULTS, and says what it sees of each.
+"""A program of test_verbs_faults.py: it injects faults of verbs into its own NIC, by MRCBED_FAULTS,
+and says what it sees of each.
 
-Rank 0 has memory that rank 1 writes into. In the clone, since nobody else may read the tests' own folders. It runs with Debian's Python.
+Rank 0 has memory that rank 1 writes into. In the clone, since nobody else may read the tests' own
+folders. It runs with Debian's Python.
 """
 
 # mypy: ignore-errors
@@ -63,12 +65,16 @@ class Side:
         self.qp = QP(self.pd, self.init())
 
     def init(self) -> QPInitAttr:
-        return QPInitAttr(qp_type=IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=QPCap(QUEUE, QUEUE, 1, 1, 0))
+        return QPInitAttr(
+            qp_type=IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=QPCap(QUEUE, QUEUE, 1, 1, 0)
+        )
 
     def connect(self) -> None:
         """Exchange what the queue pairs need; both are in RTS afterwards."""
         gid = self.ctx.query_gid(1, 0).gid
-        theirs = self.swap({"qpn": self.qp.qp_num, "gid": gid, "addr": self.mr.buf, "rkey": self.mr.rkey})
+        theirs = self.swap(
+            {"qpn": self.qp.qp_num, "gid": gid, "addr": self.mr.buf, "rkey": self.mr.rkey}
+        )
         self.addr, self.rkey = theirs["addr"], theirs["rkey"]
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = ACCESS
@@ -76,7 +82,9 @@ class Side:
         attr.path_mtu, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = 3, theirs["qpn"], 0, 0
         attr.max_dest_rd_atomic = attr.max_rd_atomic = 0
         attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 14, 7, 7, 12
-        attr.ah_attr = AHAttr(port_num=1, is_global=1, gr=GlobalRoute(dgid=GID(theirs["gid"]), sgid_index=0), dlid=0)
+        attr.ah_attr = AHAttr(
+            port_num=1, is_global=1, gr=GlobalRoute(dgid=GID(theirs["gid"]), sgid_index=0), dlid=0
+        )
         self.qp.to_rts(attr)
         self.swap({})
 
@@ -92,7 +100,9 @@ class Side:
 
     def write(self, *numbers: int) -> None:
         for number in numbers:
-            wr = SendWR(number, IBV_WR_RDMA_WRITE, 1, sg=[self.piece()], send_flags=IBV_SEND_SIGNALED)
+            wr = SendWR(
+                number, IBV_WR_RDMA_WRITE, 1, sg=[self.piece()], send_flags=IBV_SEND_SIGNALED
+            )
             wr.set_wr_rdma(self.rkey, self.addr)
             self.qp.post_send(wr)
 
@@ -128,7 +138,12 @@ def attempt(make) -> str:
 
 
 def suffer(side: Side, faults: Faults) -> None:
-    print("wrong:", faults("inject verbs-lost h9"), "|", faults("inject verbs-error h1 status=nothing"))
+    print(
+        "wrong:",
+        faults("inject verbs-lost h9"),
+        "|",
+        faults("inject verbs-error h1 status=nothing"),
+    )
     for call, make in (
         ("reg_mr", lambda: MR(side.pd, SIZE, ACCESS)), ("create_cq", lambda: CQ(side.ctx, 4)),
         ("create_qp", lambda: QP(side.pd, side.init())),
@@ -156,7 +171,14 @@ def suffer(side: Side, faults: Faults) -> None:
     faults.inject("verbs-dead-qp", "count=1")
     print("dead:", side.event(), side.poll(1), side.state(), faults("heal"))
     faults.inject("verbs-port")
-    print("port:", side.event(), int(side.ctx.query_port(1).state), faults("heal"), side.event(), int(side.ctx.query_port(1).state))
+    print(
+        "port:",
+        side.event(),
+        int(side.ctx.query_port(1).state),
+        faults("heal"),
+        side.event(),
+        int(side.ctx.query_port(1).state),
+    )
     print("cable:", faults("inject link h1:p0-t0-0").split()[0])
     faults.close()
     again = Faults()  # and ends with it in place

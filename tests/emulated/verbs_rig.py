@@ -1,4 +1,5 @@
-"""Programs of RDMA verbs on a fabric, as ``mrcbed launch --verbs`` starts them, and faults on cue: after so many completed messages."""
+"""Programs of RDMA verbs on a fabric, as ``mrcbed launch --verbs`` starts them, and faults on cue:
+after so many completed messages."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ Cues = Sequence[tuple[int, Callable[[], Any]]]
 def needs(*commands: str, package: str = "") -> pytest.MarkDecorator:
     """Skip where the library, or a program of a Debian package, is not there."""
     lacking = [command for command in commands if shutil.which(command) is None]
-    reason = f"no {lacking[0]} here: sudo make rdma-tools installs {package}" if lacking else "" if BUILT.exists() else missing()
+    reason = (
+        f"no {lacking[0]} here: sudo make rdma-tools installs {package}"
+        if lacking
+        else ""
+        if BUILT.exists()
+        else missing()
+    )
     return pytest.mark.skipif(bool(reason), reason=reason or "all is here")
 
 
@@ -40,7 +47,19 @@ def compiled(source: Path, to: Path, *libraries: str) -> str:
     if (reason := missing()) is not None:
         pytest.skip(reason)
     program = to / source.stem
-    command = ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", str(source), "-o", str(program), *libraries]
+    command = [
+        "gcc",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+        str(source),
+        "-o",
+        str(program),
+        *libraries,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return str(program)
@@ -48,18 +67,23 @@ def compiled(source: Path, to: Path, *libraries: str) -> str:
 
 @dataclass
 class Ended:
-    """How programs ended: by rank what they said, who failed and why, and by cue how many messages were over when it came."""
+    """How programs ended: by rank what they said, who failed and why, and by cue how many messages
+    were over when it came."""
 
     failed: dict[int, str]
     said: dict[int, list[str]] = field(default_factory=dict)
     cued: list[int] = field(default_factory=list)
 
     def text(self) -> str:
-        return "\n".join(f"{rank}: {line}" for rank, lines in self.said.items() for line in lines) + f"\n{self.failed}"
+        return (
+            "\n".join(f"{rank}: {line}" for rank, lines in self.said.items() for line in lines)
+            + f"\n{self.failed}"
+        )
 
 
 class Verbs:
-    """A living `tiny` whose agents carry one transport: its single-plane twin for one of a single path."""
+    """A living `tiny` whose agents carry one transport: its single-plane twin for one of a single
+    path."""
 
     def __init__(self, cluster: Cluster, transport: str, logs: Path) -> None:
         self.cluster, self.transport, self.logs = cluster, transport, logs
@@ -68,7 +92,9 @@ class Verbs:
     @staticmethod
     @contextmanager
     def up(transport: str, logs: Path) -> Iterator[Verbs]:
-        with Cluster(usual_fabric(transport, load_fabric("tiny")), dilation=DILATION, controller=False) as cluster:
+        with Cluster(
+            usual_fabric(transport, load_fabric("tiny")), dilation=DILATION, controller=False
+        ) as cluster:
             cluster.start_agents(transport, {}, logs, 1)
             yield Verbs(cluster, transport, logs)
 
@@ -82,8 +108,9 @@ class Verbs:
         return sum(row["messages"] for agent in self.cluster.agents for row in agent.call("verbs"))
 
     def flap(self, first: int, last: int, kind: str, on: str) -> Cues:
-        """A fault at so many messages. MRC goes on without what is broken, which returns at ``last`` messages; where that may be the one
-        way of RoCE, it returns once something was sent in vain."""
+        """A fault at so many messages. MRC goes on without what is broken, which returns at
+        ``last`` messages; where that may be the one way of RoCE, it returns once something was sent
+        in vain."""
 
         def out_and_back() -> None:
             before = self.repeated()
@@ -114,7 +141,11 @@ class Verbs:
             return self.cluster.clock.patience(LOOK_S)
 
         try:
-            ended.failed = programs.run(lambda rank, line: ended.said.setdefault(rank, []).append(line), lambda rank, note: None, look)
+            ended.failed = programs.run(
+                lambda rank, line: ended.said.setdefault(rank, []).append(line),
+                lambda rank, note: None,
+                look,
+            )
         finally:
             programs.end()
             self.cluster.heal()
@@ -129,7 +160,8 @@ class Verbs:
 
     @contextmanager
     def heard(self, host: int, messages: int) -> Iterator[list[dict[str, Any]]]:
-        """What the log gains in the context is in the list afterwards, once it has so many messages. Fails if it never has."""
+        """What the log gains in the context is in the list afterwards, once it has so many
+        messages. Fails if it never has."""
         before = len(self.logged(host))
         rows: list[dict[str, Any]] = []
         yield rows

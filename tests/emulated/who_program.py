@@ -1,4 +1,5 @@
-"""A program of test_programs_run.py that says as whom it runs. In the clone, since nobody else may read the tests' own folders."""
+"""A program of test_programs_run.py that says as whom it runs. In the clone, since nobody else may
+read the tests' own folders."""
 
 import os
 

@@ -1,9 +1,11 @@
-"""The compiled engine and the one that keeps its ranges (ranges.py), side by side: ``python -m tests.forms.agree --inputs 10_000_000``.
+"""The compiled engine and the one that keeps its ranges (ranges.py), side by side: ``python -m
+tests.forms.agree --inputs 10_000_000``.
 
-Both get the same fuzzed stories (tests/fuzz/pair.py): frames, honest and hostile, times, posts. Each says a digest of all that its
-engines said and wrote, every thousand stories; the first that differ end it with status 1. An input is a frame handed in, a time, or a
-WRITE posted. Clocks begin at times of every size up to half of NEVER, which idle engines give for their deadline, and
-fabrics are as slow, quick and far as there may be: products of 64 bits come near their bounds.
+Both get the same fuzzed stories (tests/fuzz/pair.py): frames, honest and hostile, times, posts.
+Each says a digest of all that its engines said and wrote, every thousand stories; the first that
+differ end it with status 1. An input is a frame handed in, a time, or a WRITE posted. Clocks begin
+at times of every size up to half of NEVER, which idle engines give for their deadline, and fabrics
+are as slow, quick and far as there may be: products of 64 bits come near their bounds.
 """
 
 from __future__ import annotations
@@ -31,13 +33,23 @@ ORIGINS = (0, 1, 999, 2**16 - 1, 2**31 - MS, 2**32 - 1, 100 * US, 2**53 - MS, MA
 """Times at which clocks begin."""
 FABRICS = [
     Fabric("agree", 2, 2, 2, 2, nic_rate=rate, fabric_rate=inner, mtu=mtu, **more)
-    for rate, inner, mtu in ((10**11, 10**11, 4096), (MIN_RATE, MIN_RATE, 8192), (MAX_RATE, MAX_RATE, 8192), (MIN_RATE, MAX_RATE, 256))
-    for more in ({}, {"delay_ps": MAX_DELAY}, {"sites": 2, "long_haul_delay_ps": MAX_HAUL, "long_haul_rate": MIN_RATE})
+    for rate, inner, mtu in (
+        (10**11, 10**11, 4096),
+        (MIN_RATE, MIN_RATE, 8192),
+        (MAX_RATE, MAX_RATE, 8192),
+        (MIN_RATE, MAX_RATE, 256),
+    )
+    for more in (
+        {},
+        {"delay_ps": MAX_DELAY},
+        {"sites": 2, "long_haul_delay_ps": MAX_HAUL, "long_haul_rate": MIN_RATE},
+    )
 ]
 
 
 def recorded(target: type[Any]) -> type[Any]:
-    """A pair whose ``digest`` takes in all that its engines do, and whose ``inputs`` are counted."""
+    """A pair whose ``digest`` takes in all that its engines do, and whose ``inputs`` are
+    counted."""
 
     class Recorded(target):  # type: ignore[misc]
         def __init__(self, random: Random) -> None:
@@ -88,7 +100,8 @@ def recorded(target: type[Any]) -> type[Any]:
 
 
 def stories(name: str, inputs: int, seed: int) -> None:
-    """Play stories until the engines had so many inputs; a line per digest: stories, inputs, digest. A crash is a line, too."""
+    """Play stories until the engines had so many inputs; a line per digest: stories, inputs,
+    digest. A crash is a line, too."""
     module, kind = TARGETS[name].split(".")
     random = Random(seed)
     pair = recorded(getattr(importlib.import_module(f"tests.fuzz.{module}"), kind))(random)
@@ -109,9 +122,25 @@ def stories(name: str, inputs: int, seed: int) -> None:
 
 
 def child(name: str, inputs: int, seed: int, kept: bool) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.forms.agree", "--play", name, "--inputs", str(inputs), "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.forms.agree",
+        "--play",
+        name,
+        "--inputs",
+        str(inputs),
+        "--seed",
+        str(seed),
+    ]
     environment = os.environ | {"PYTHONHASHSEED": "0", "MRCBED_INTERPRETED": "1" if kept else "0"}
-    return subprocess.Popen([*command, *(["--kept"] if kept else [])], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*command, *(["--kept"] if kept else [])],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def compare(name: str, inputs: int, seed: int) -> bool:
@@ -120,7 +149,9 @@ def compare(name: str, inputs: int, seed: int) -> bool:
     last = "0 0"
     try:
         while True:
-            compiled, from_source = (process.stdout.readline().strip() if process.stdout else "" for process in both)
+            compiled, from_source = (
+                process.stdout.readline().strip() if process.stdout else "" for process in both
+            )
             if compiled != from_source or " " not in compiled or ":" in compiled:
                 break
             last = compiled
@@ -132,18 +163,27 @@ def compare(name: str, inputs: int, seed: int) -> bool:
             process.wait()
     if compiled == from_source == "" and int(last.split()[1]) >= inputs:
         return True
-    print(f"{name}, seed {seed}, after {last.split()[0]} stories: compiled {compiled or 'ended'!r}, from source {from_source or 'ended'!r}")
+    print(
+        f"{name}, seed {seed}, after {last.split()[0]} stories: compiled "
+        f"{compiled or 'ended'!r}, from source {from_source or 'ended'!r}"
+    )
     return False
 
 
 def main() -> int:
     """Exit status 0; 1 if they differ."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.forms.agree", description="Compiled engine against source that keeps its ranges."
+        prog="python -m tests.forms.agree",
+        description="Compiled engine against source that keeps its ranges.",
     )
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of each target")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--target", choices=list(TARGETS), action="append", help="one of them, repeatable; without: all")
+    parser.add_argument(
+        "--target",
+        choices=list(TARGETS),
+        action="append",
+        help="one of them, repeatable; without: all",
+    )
     parser.add_argument("--play", choices=list(TARGETS), help=argparse.SUPPRESS)
     parser.add_argument("--kept", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

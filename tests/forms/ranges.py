@@ -1,8 +1,10 @@
-"""Source that keeps to the ranges of native integers: whatever would wrap in C raises :class:`OutOfRange`.
+"""Source that keeps to the ranges of native integers: whatever would wrap in C raises
+:class:`OutOfRange`.
 
-mypy says which expressions are native (it is what mypyc compiles by). The modules are then loaded from source with a test around every
-operation and call of that type, and after every assignment to a name or attribute of that type (arguments need none: compiled code
-refuses those that do not fit)::
+mypy says which expressions are native (it is what mypyc compiles by). The modules are then loaded
+from source with a test around every operation and call of that type, and after every assignment to
+a name or attribute of that type (arguments need none: compiled code refuses those that do not
+fit)::
 
     with ranges.kept():
         from agents.mrc.endpoint import Endpoint
@@ -25,7 +27,12 @@ from types import CodeType, GetSetDescriptorType, ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-BITS = {"mypy_extensions.i64": 64, "mypy_extensions.i32": 32, "mypy_extensions.i16": 16, "mypy_extensions.u8": -8}
+BITS = {
+    "mypy_extensions.i64": 64,
+    "mypy_extensions.i32": 32,
+    "mypy_extensions.i16": 16,
+    "mypy_extensions.u8": -8,
+}
 """Native types, by the bits of their values; negative: unsigned."""
 ROOMS = ("agents.", "testbed.simulated.")
 """Where modules are that may have such numbers."""
@@ -34,7 +41,8 @@ Place = tuple[int, int, int, int]
 
 
 class OutOfRange(Exception):
-    """A native integer would have wrapped. Not an OverflowError, which code might take for a wrong argument."""
+    """A native integer would have wrapped. Not an OverflowError, which code might take for a wrong
+    argument."""
 
 
 def keep(value: int, bits: int) -> int:
@@ -46,7 +54,8 @@ def keep(value: int, bits: int) -> int:
 
 
 def native_places(paths: Iterable[Path], root: Path = ROOT) -> dict[Path, dict[Place, int]]:
-    """The native expressions of each module: places and bits. Raises ValueError if the source does not type-check."""
+    """The native expressions of each module: places and bits. Raises ValueError if the source does
+    not type-check."""
     from mypy import build, options, types
     from mypy.config_parser import parse_config_file
     from mypy.modulefinder import BuildSource
@@ -56,8 +65,15 @@ def native_places(paths: Iterable[Path], root: Path = ROOT) -> dict[Path, dict[P
     chosen.export_types = chosen.preserve_asts = True
     chosen.incremental = False
     chosen.python_executable = sys.executable
-    wanted = {path.resolve(): ".".join(path.resolve().relative_to(root).with_suffix("").parts).removesuffix(".__init__") for path in paths}
-    result = build.build([BuildSource(str(path), name) for path, name in wanted.items()], chosen, fscache=None)
+    wanted = {
+        path.resolve(): ".".join(
+            path.resolve().relative_to(root).with_suffix("").parts
+        ).removesuffix(".__init__")
+        for path in paths
+    }
+    result = build.build(
+        [BuildSource(str(path), name) for path, name in wanted.items()], chosen, fscache=None
+    )
     if result.errors:
         raise ValueError("\n".join(result.errors))
 
@@ -73,7 +89,8 @@ def native_places(paths: Iterable[Path], root: Path = ROOT) -> dict[Path, dict[P
 
 
 def parts(tree: Any) -> Iterator[Any]:
-    """All nodes of a module's tree. By hand, since mypy's own visitors are compiled and cannot be derived from."""
+    """All nodes of a module's tree. By hand, since mypy's own visitors are compiled and cannot be
+    derived from."""
     from mypy import nodes
 
     rest, seen = [tree], {id(tree)}
@@ -117,13 +134,16 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 class Guards(ast.NodeTransformer):
-    """Puts ``__keep__(..., bits)`` around the native expressions of a module, and after what is assigned to native variables."""
+    """Puts ``__keep__(..., bits)`` around the native expressions of a module, and after what is
+    assigned to native variables."""
 
     def __init__(self, places: dict[Place, int]) -> None:
         self.places = places
 
     def bits(self, node: Any) -> int:
-        return self.places.get((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), 0)
+        return self.places.get(
+            (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), 0
+        )
 
     def guarded(self, node: Any) -> Any:
         """The node, tested; of a call that is what it converts to or returns."""
@@ -155,7 +175,9 @@ class Guards(ast.NodeTransformer):
             n = self.bits(target)
             if n and isinstance(target, (ast.Name, ast.Attribute)):
                 read = ast.parse(ast.unparse(target), mode="eval").body
-                call = ast.Expr(ast.Call(ast.Name("__keep__", ast.Load()), [read, ast.Constant(n)], []))
+                call = ast.Expr(
+                    ast.Call(ast.Name("__keep__", ast.Load()), [read, ast.Constant(n)], [])
+                )
                 for part in ast.walk(call):
                     ast.copy_location(part, node)
                 tests.append(call)
@@ -184,7 +206,9 @@ class _Finder(MetaPathFinder):
     def __init__(self, places: dict[Path, dict[Place, int]]) -> None:
         self.loader = type("Loader", (_Loader,), {"places": places})
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if path is None or not fullname.startswith(ROOMS):
             return None
         found = (FileFinder(folder, (self.loader, [".py"])).find_spec(fullname) for folder in path)
@@ -193,11 +217,18 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def kept(root: Path = ROOT) -> Iterator[dict[Path, dict[Place, int]]]:
-    """Modules that are imported within come from source and keep their ranges; gives the places that are tested."""
+    """Modules that are imported within come from source and keep their ranges; gives the places
+    that are tested."""
     if any(name.startswith(ROOMS) for name in sys.modules):
-        raise RuntimeError("the engine has been imported already: ranges are kept from the first import on")
+        raise RuntimeError(
+            "the engine has been imported already: ranges are kept from the first import on"
+        )
     os.environ["MRCBED_INTERPRETED"] = "1"
-    sources = [path for room in ROOMS for path in sorted(root.joinpath(*room.rstrip(".").split(".")).rglob("*.py"))]
+    sources = [
+        path
+        for room in ROOMS
+        for path in sorted(root.joinpath(*room.rstrip(".").split(".")).rglob("*.py"))
+    ]
     places = native_places(sources, root)
     import agents  # noqa: F401  (it puts its own finder first)
 

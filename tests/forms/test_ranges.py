@@ -59,10 +59,18 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "call",
     [
-        "doubled(LATE * 2)", "doubled(1 << 62)", "doubled(-(1 << 62) - 1)", "shifted(63)", "shifted(64)",
-        "later(c, LATE); later(c, 3 * LATE)", "assigned(c, 1 << 63)", "low(256)", "low(-1)", "negated(-(1 << 63))",
+        "doubled(LATE * 2)",
+        "doubled(1 << 62)",
+        "doubled(-(1 << 62) - 1)",
+        "shifted(63)",
+        "shifted(64)",
+        "later(c, LATE); later(c, 3 * LATE)",
+        "assigned(c, 1 << 63)",
+        "low(256)",
+        "low(-1)",
+        "negated(-(1 << 63))",
     ],
-)  # fmt: skip
+)
 def test_what_would_wrap_raises(module: dict[str, Any], call: str) -> None:
     names = {**module, "c": module["Clock"]()}
     with pytest.raises(OutOfRange, match="has no place in (64|8) bits"):
@@ -72,10 +80,16 @@ def test_what_would_wrap_raises(module: dict[str, Any], call: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "doubled(LATE)", "doubled(-(1 << 62))", "shifted(62)", "later(c, LATE); later(c, LATE)", "assigned(c, (1 << 63) - 1)", "low(255)",
-        "negated((1 << 63) - 1)", "grown(c, 400)",
+        "doubled(LATE)",
+        "doubled(-(1 << 62))",
+        "shifted(62)",
+        "later(c, LATE); later(c, LATE)",
+        "assigned(c, (1 << 63) - 1)",
+        "low(255)",
+        "negated((1 << 63) - 1)",
+        "grown(c, 400)",
     ],
-)  # fmt: skip
+)
 def test_what_fits_and_what_python_lets_grow_does_not(module: dict[str, Any], call: str) -> None:
     exec(call, {**module, "c": module["Clock"]()})
 
@@ -101,12 +115,14 @@ with ranges.kept():  # once for both: what is native takes mypy longest
     else:
         ranges._Loader.get_data = planted
     agree.stories("mrc", 300, 1)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.dear("mypy reads the whole engine, in a process of its own")
 def test_a_wrap_planted_into_the_engine_is_found_and_nothing_else() -> None:
-    ran = subprocess.run([sys.executable, "-c", PLANTED], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", PLANTED], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     planted, sound = ran.stdout.split("as it is\n")
     assert "has no place in 64 bits" in planted and ran.returncode == 0, ran.stderr[-2000:]
     assert int(sound.split()[-2]) >= 300, "it played to the end"

@@ -1,6 +1,8 @@
-"""Target ``codec``: any bytes are an MRC packet or one ValueError, and what was read can be written and read again.
+"""Target ``codec``: any bytes are an MRC packet or one ValueError, and what was read can be written
+and read again.
 
-The encoder here is the tests' own: from the names that ``wire.describe`` gives, sharing only the structs.
+The encoder here is the tests' own: from the names that ``wire.describe`` gives, sharing only the
+structs.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from agents.packets import headers
 
 ICRC = headers.IcrcCheck()
 LOOKED_AT = 154
-"""Bytes of a frame that a receiver copies out, as MRC's does; any number from the BTH on would do."""
+"""Bytes of a frame that a receiver copies out, as MRC's does; any number from the BTH on would
+do."""
 DROPPED = ("hop_limit", "payload")
-"""Not compared by value: a head is always built with 64 hops, and the payload is compared by itself."""
+"""Not compared by value: a head is always built with 64 hops, and the payload is compared by
+itself."""
 
 
 def body(d: dict[str, Any]) -> bytes:
     """What follows the BTH, without the iCRC."""
     op = d["opcode"]
     if op <= wire.WRITE_ONLY_IMM:
-        made = wire.S_WRITE_EXT.pack(d["rqmsn"], d["msn"], d["tx_ts"], wire.FTYPE, d["va"], d["rkey"], d["dmalen"])
+        made = wire.S_WRITE_EXT.pack(
+            d["rqmsn"], d["msn"], d["tx_ts"], wire.FTYPE, d["va"], d["rkey"], d["dmalen"]
+        )
         if "imm" in d:
             made += wire.S_IMM.pack(d["imm"])
         return made + bytes(d["payload"])
@@ -31,29 +37,59 @@ def body(d: dict[str, Any]) -> bytes:
     if op == wire.SACK:
         state = d["restore_cwnd"] << 31 | d["rcv_cwnd_pen"] << 24 | d["rcvd_bytes"]
         return wire.S_SACK.pack(
-            wire.seth_word(d["m"], d["pr"] == 1), d["ack_psn_offset"], d["entropy"], d["spdcid"], d["dpdcid"], d["cack_psn"], 0, d["mpr"],
-            d["sack_offset"], d["bitmap"], d["tx_ts"], d["ooo_count"], state,
-        )  # fmt: skip
+            wire.seth_word(d["m"], d["pr"] == 1),
+            d["ack_psn_offset"],
+            d["entropy"],
+            d["spdcid"],
+            d["dpdcid"],
+            d["cack_psn"],
+            0,
+            d["mpr"],
+            d["sack_offset"],
+            d["bitmap"],
+            d["tx_ts"],
+            d["ooo_count"],
+            state,
+        )
     if op == wire.NACK:
         return wire.S_NETH.pack(
-            0, d["reason"], d["vendor"], d["entropy"], d["spdcid"], d["dpdcid"], d["nack_psn"], wire.CC_NACK << 4, 0, d["tx_ts"]
+            0,
+            d["reason"],
+            d["vendor"],
+            d["entropy"],
+            d["spdcid"],
+            d["dpdcid"],
+            d["nack_psn"],
+            wire.CC_NACK << 4,
+            0,
+            d["tx_ts"],
         )
     if op == wire.PROBE:
-        return wire.S_PETH.pack(d["vendor"], d["probe_id"], d["spdcid"], d["dpdcid"], d["tx_ts"], wire.FTYPE)
+        return wire.S_PETH.pack(
+            d["vendor"], d["probe_id"], d["spdcid"], d["dpdcid"], d["tx_ts"], wire.FTYPE
+        )
     if op == wire.ENDPOINT_REQUEST:
         return wire.S_ERTH.pack(d["op"], d["port_status_mask"], d["tx_ts"], wire.FTYPE)
     return wire.S_EETH.pack(d["op"] << 2, d["tx_ts"])
 
 
 def encode(d: dict[str, Any]) -> bytes:
-    """The frame that says ``d``, which is as ``wire.describe`` returns it. Its iCRC comes from the sender's way of taking it."""
+    """The frame that says ``d``, which is as ``wire.describe`` returns it. Its iCRC comes from the
+    sender's way of taking it."""
     ext = body(d)
     head = headers.head(
-        (d["outer_src"], d["outer_dst"]), (d["inner_src"], d["inner_dst"]), d["ev"], d["dscp"], d["ecn"], 12 + len(ext) + headers.ICRC,
+        (d["outer_src"], d["outer_dst"]),
+        (d["inner_src"], d["inner_dst"]),
+        d["ev"],
+        d["dscp"],
+        d["ecn"],
+        12 + len(ext) + headers.ICRC,
         d["udp_port"],
-    )  # fmt: skip
+    )
     word = d["ackreq"] << 31 | d["rtx"] << 29 | d["ts"] << 28 | d["psn"]
-    after = bytearray(wire.S_BTH.pack(d["opcode"], 0, wire.PKEY, 0xFF000000 | d["dqpn"], word) + ext)
+    after = bytearray(
+        wire.S_BTH.pack(d["opcode"], 0, wire.PKEY, 0xFF000000 | d["dqpn"], word) + ext
+    )
     icrc = headers.crc32(after, headers.icrc_of_head(head))
     after[4] = 0
     return head + bytes(after) + headers.S_ICRC.pack(icrc)
@@ -83,7 +119,9 @@ class Codec:
         if "payload" in d:
             assert again["payload"] == d["payload"], "another payload"
         assert encode(again) == frame, "encode and decode are not inverses"
-        assert ICRC.good(frame[:LOOKED_AT], frame, 0, len(frame)), "sender and receiver disagree about the iCRC"
+        assert ICRC.good(frame[:LOOKED_AT], frame, 0, len(frame)), (
+            "sender and receiver disagree about the iCRC"
+        )
 
     def seeds(self) -> list[bytes]:
         """A small frame of every kind, as endpoints send it and with every field full."""

@@ -1,6 +1,8 @@
-"""Target ``control``: any bytes on an agent's control socket are requests or the end of that client, and any request has one answer.
+"""Target ``control``: any bytes on an agent's control socket are requests or the end of that
+client, and any request has one answer.
 
-An input is what a client writes. The agent is the real one on a real MRC engine; its NIC and its socket are not there.
+An input is what a client writes. The agent is the real one on a real MRC engine; its NIC and its
+socket are not there.
 """
 
 from __future__ import annotations
@@ -65,27 +67,62 @@ STORIES = (
     + ask("connect", remotes={"1": THEIRS})
     + ask("prepare", collective="ring-allreduce", message_bytes=64, steps=1)
     + ask("start", collective="ring-allreduce", message_bytes=64, steps=1),
-    ask("setup", collective="flows", ranks=[0, 1], rank=0, flows=[{"name": "a", "src": 0, "dst": 1, "messages": 2}])
+    ask(
+        "setup",
+        collective="flows",
+        ranks=[0, 1],
+        rank=0,
+        flows=[{"name": "a", "src": 0, "dst": 1, "messages": 2}],
+    )
     + ask("connect", remotes={"1": THEIRS})
     + ask("start", collective="flows", message_bytes=64, outstanding=2, at=0),
-    ask("setup", collective="flows", ranks=[0, 1], rank=0, flows=[{"name": "a", "src": 0, "dst": 1, "messages": 2}])
+    ask(
+        "setup",
+        collective="flows",
+        ranks=[0, 1],
+        rank=0,
+        flows=[{"name": "a", "src": 0, "dst": 1, "messages": 2}],
+    )
     + ask("connect", remotes={"1": [{**THEIRS[0], "arena": [-1, 77, 1 << 16]}]})
     + ask("start", collective="flows", message_bytes=64, outstanding=2, at=0),
     ask("setup", collective="all-to-all", ranks=[0, 1, 2], rank=0, qps=2) + ask("abort"),
     ask("counters") + ask("paths") + ask("mapper") + ask("denied") + ask("mapper_stop"),
-    ask("deny", entries=["p0", "p0-t1-1", "h0>h1@p0/0"]) + ask("hint", links=["p0-t0-0:p0-t1-0"]) + ask("reroute", dead_links=[]),
+    ask("deny", entries=["p0", "p0-t1-1", "h0>h1@p0/0"])
+    + ask("hint", links=["p0-t0-0:p0-t1-0"])
+    + ask("reroute", dead_links=[]),
     ask("mapper_start", seed=1, options={}, report=True) + ask("mapper_stop"),
     ask("program", size=4096)
     + ask("group", group="world", ranks=[0, 1], rank=0)
     + ask("join", group="world", remotes={"1": [{**THEIRS[0], "memory": [1 << 37, 78, 4096]}]})
-    + ask("call", group="world", call=1, name="ring-allreduce", dtype="float64", size=64, source=0, target=64)
-    + ask("call", group="world", call=2, name="broadcast", dtype="int8", size=16, source=0, target=0, root=1)
+    + ask(
+        "call",
+        group="world",
+        call=1,
+        name="ring-allreduce",
+        dtype="float64",
+        size=64,
+        source=0,
+        target=64,
+    )
+    + ask(
+        "call",
+        group="world",
+        call=2,
+        name="broadcast",
+        dtype="int8",
+        size=16,
+        source=0,
+        target=0,
+        root=1,
+    )
     + ask("send", group="world", call=3, peer=1, offset=0, size=8)
     + ask("recv", group="world", call=4, peer=1, offset=4088, size=8)
     + ask("steps")
     + ask("lose", host=1, reason="it ended", steps={"world": 1})
     + ask("tell", note={"step": 1}),
-    ask("program", size=1 << 40) + ask("program", size="x") + ask("group", group="world", ranks=[0, 1], rank=0),
+    ask("program", size=1 << 40)
+    + ask("program", size="x")
+    + ask("group", group="world", ranks=[0, 1], rank=0),
     ask("stop"),
     b'{"id":1}\n[]\n{"op":null,"id":"x"}\nGET / HTTP/1.0\r\n\r\n',
 )
@@ -96,11 +133,38 @@ class Control:
 
     max_len = 1024
     words = (
-        b'"id":', b'"op":', b'"setup"', b'"connect"', b'"prepare"', b'"start"', b'"abort"', b'"deny"', b'"hint"', b'"reroute"', b'"ranks":',
-        b'"rank":', b'"flows":', b'"remotes":', b'"entries":', b'"links":', b'"message_bytes":', b'"collective":', b'"ring-allreduce"',
-        b'"mapper_start"', b'"options":', b'"dtype":', b"null", b"true", b"-1", b"1e999",
-        b"18446744073709551616", b"[]", b"{}", b'""', b"\n",
-    )  # fmt: skip
+        b'"id":',
+        b'"op":',
+        b'"setup"',
+        b'"connect"',
+        b'"prepare"',
+        b'"start"',
+        b'"abort"',
+        b'"deny"',
+        b'"hint"',
+        b'"reroute"',
+        b'"ranks":',
+        b'"rank":',
+        b'"flows":',
+        b'"remotes":',
+        b'"entries":',
+        b'"links":',
+        b'"message_bytes":',
+        b'"collective":',
+        b'"ring-allreduce"',
+        b'"mapper_start"',
+        b'"options":',
+        b'"dtype":',
+        b"null",
+        b"true",
+        b"-1",
+        b"1e999",
+        b"18446744073709551616",
+        b"[]",
+        b"{}",
+        b'""',
+        b"\n",
+    )
 
     def __init__(self) -> None:
         for module in (group, base, flows):
@@ -141,4 +205,7 @@ class Control:
 
     def seeds(self) -> list[bytes]:
         """A sound story of each kind, and its single requests."""
-        return [*STORIES, *(line + b"\n" for story in STORIES[:6] for line in story.split(b"\n") if line)]
+        return [
+            *STORIES,
+            *(line + b"\n" for story in STORIES[:6] for line in story.split(b"\n") if line),
+        ]

@@ -1,7 +1,9 @@
-"""Targets ``mrc-frame`` and ``roce-frame``: an input is one frame, handed to one of two endpoints that transfer data meanwhile.
+"""Targets ``mrc-frame`` and ``roce-frame``: an input is one frame, handed to one of two endpoints
+that transfer data meanwhile.
 
-The stories of ``mrc`` and ``roce`` find what several things in a row do, and take milliseconds each; here it is numbers that count. What
-goes on besides depends on how many inputs a pair has had, so a pair's inputs since it was made (``story``) show a finding again.
+The stories of ``mrc`` and ``roce`` find what several things in a row do, and take milliseconds
+each; here it is numbers that count. What goes on besides depends on how many inputs a pair has had,
+so a pair's inputs since it was made (``story``) show a finding again.
 """
 
 from __future__ import annotations
@@ -47,10 +49,13 @@ class Frames:
         r = Reader(data)
         pair.hostile(r, r.u8() & 3)
         for arena in pair.arenas:
-            assert arena.startswith(MARK) and arena.endswith(MARK), "memory outside the region changed"
+            assert arena.startswith(MARK) and arena.endswith(MARK), (
+                "memory outside the region changed"
+            )
 
     def turn(self, n: int) -> None:
-        """Something is always on its way: a message now and then, some frames carried, some lost, time."""
+        """Something is always on its way: a message now and then, some frames carried, some lost,
+        time."""
         pair = self.pair
         if n % 4 == 0:
             pair.post(n >> 2 & 1, 1 + (4000 + n * 257) % (4 * GUARD), n & 0xFF if n & 8 else -1)
@@ -59,12 +64,17 @@ class Frames:
         pair.look()
 
     def seeds(self) -> list[bytes]:
-        """Each kind of frame as it was, to either side; cut; short by some bytes; with a field changed; one that is awaited; noise."""
+        """Each kind of frame as it was, to either side; cut; short by some bytes; with a field
+        changed; one that is awaited; noise."""
         made = []
         for k in range(len(self.pair.templates)):
             made += [bytes([0, k & 1, k]), bytes([2, 1, k]) if k & 1 else bytes([1, 0x11, k, k])]
         fields = (90, 91, 95, 98, 102, 105, 108, 110, 111, 114, 117)
-        return [*made, *(bytes([0, 5, 192, at, 0x5A]) for at in fields), bytes([0, 0xF0, 130, *range(130)])]
+        return [
+            *made,
+            *(bytes([0, 5, 192, at, 0x5A]) for at in fields),
+            bytes([0, 0xF0, 130, *range(130)]),
+        ]
 
 
 class MrcFrames(Frames):

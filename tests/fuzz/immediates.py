@@ -1,7 +1,8 @@
-"""Target ``immediates``: a rank of a collective or of flows hears any immediates, in any order, from peers that need not be honest.
+"""Target ``immediates``: a rank of a collective or of flows hears any immediates, in any order,
+from peers that need not be honest.
 
-Whatever comes, the job goes on, ends, or says which peer broke it, in one line; it never raises, never writes outside its peers' arenas,
-and keeps no more than a bounded number of things for later.
+Whatever comes, the job goes on, ends, or says which peer broke it, in one line; it never raises,
+never writes outside its peers' arenas, and keeps no more than a bounded number of things for later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ HOSTS = 4
 MESSAGE = 256
 STEPS = 3
 KEPT = 1024
-"""Immediates of a peer that a job may keep for later: as many as the peer may have under way (agents/collectives/group.py)."""
+"""Immediates of a peer that a job may keep for later: as many as the peer may have under way
+(agents/collectives/group.py)."""
 FLOWS = (Flow("a", 0, 1, messages=3), Flow("b", 2, 0, messages=3), Flow("c", 0, 3, for_ps=4000))
 
 
@@ -48,9 +50,13 @@ class Verbs:
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """There is always room."""
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+    def post_write(
+        self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1
+    ) -> None:
         assert -1 <= imm < 1 << 32
-        assert va >= 1 << 41 and va + len(memory) <= (1 << 41) + SMALL_ARENA, "a write outside the peer's arena"
+        assert va >= 1 << 41 and va + len(memory) <= (1 << 41) + SMALL_ARENA, (
+            "a write outside the peer's arena"
+        )
         self.posted.append((qpn, wr_id, imm))
 
 
@@ -72,9 +78,16 @@ class Immediates:
         """One per job, kept."""
         if job not in self.groups:
             verbs = Verbs()
-            needed = bundles_for(FLOWS, 0) if job == len(self.names) else collectives()[self.names[job]].wanted(HOSTS, 0)
+            needed = (
+                bundles_for(FLOWS, 0)
+                if job == len(self.names)
+                else collectives()[self.names[job]].wanted(HOSTS, 0)
+            )
             made = Group(verbs, list(range(HOSTS)), 0, needed, 1, lambda: self.now)
-            theirs = {str(p): [{"qpn": 1, "arena": [1 << 41, 1, SMALL_ARENA]}] * 4 for p in range(1, HOSTS)}
+            theirs = {
+                str(p): [{"qpn": 1, "arena": [1 << 41, 1, SMALL_ARENA]}] * 4
+                for p in range(1, HOSTS)
+            }
             made.connect(theirs)
             self.groups[job] = verbs, made
         return self.groups[job]
@@ -105,7 +118,11 @@ class Immediates:
             else:
                 heard += 1
                 qpn = qpns[(k >> 2) % len(qpns)]
-                imm = self._honest(which, r.u8(), r.u8()) if k & 3 == 2 else int.from_bytes(r.take(4).ljust(4, b"\0"), "big")
+                imm = (
+                    self._honest(which, r.u8(), r.u8())
+                    if k & 3 == 2
+                    else int.from_bytes(r.take(4).ljust(4, b"\0"), "big")
+                )
                 for _ in range(1 + (k >> 5)):
                     if not job.failure:
                         job.completed([Completion(qpn, 0, RECEIVE, OK, imm, 0)])
@@ -119,7 +136,11 @@ class Immediates:
         """An immediate as peers send them: small numbers in each field."""
         if which == len(self.names):
             return (step & 3) << 30 | rest
-        return step % 8 << (base.STAGE_BITS + base.SLICE_BITS) | (rest >> 4) << base.SLICE_BITS | rest & 15
+        return (
+            step % 8 << (base.STAGE_BITS + base.SLICE_BITS)
+            | (rest >> 4) << base.SLICE_BITS
+            | rest & 15
+        )
 
     def seeds(self) -> list[bytes]:
         """For each job: everything that comes in order, and floods."""
@@ -127,7 +148,12 @@ class Immediates:
         for job in range(len(self.names) + 1):
             for lane in range(3):
                 front = bytes([job])
-                made.append(front + b"".join(bytes([2 | lane << 2, s, x, 0, 1]) for s in range(3) for x in (0, 16, 32, 1)))
+                made.append(
+                    front
+                    + b"".join(
+                        bytes([2 | lane << 2, s, x, 0, 1]) for s in range(3) for x in (0, 16, 32, 1)
+                    )
+                )
                 made.append(front + bytes([2 | lane << 2, 0, 0xF0]))
             made.append(bytes([job]) + b"\xe2\1\0" * 20)
             made.append(bytes([job]) + b"\xe3\xff\xff\xff\xff" * 3)

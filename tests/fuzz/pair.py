@@ -1,4 +1,5 @@
-"""Two live endpoints and a fuzzer between them: what the targets ``mrc`` and ``roce`` share, and those of single frames (frames.py).
+"""Two live endpoints and a fuzzer between them: what the targets ``mrc`` and ``roce`` share, and
+those of single frames (frames.py).
 
 An input is a story. Each step is a byte, its low three bits what happens, the others how much:
 
@@ -6,10 +7,12 @@ An input is a story. Each step is a byte, its low three bits what happens, the o
     1  frames that wait are lost
     2  time passes, 2^n ps, and timers run
     3  one side posts a WRITE
-    4-7  a frame is handed in: a real one with bytes changed, sealed again or not, cut or resized, at any port; or random bytes
+    4-7  a frame is handed in: a real one with bytes changed, sealed again or not, cut or resized,
+    at any port; or random bytes
 
-The pair lives on from input to input, since making one costs more than an input does, until a queue pair fails or it is old. Whoever
-reports a failure therefore needs the inputs since it was made: ``story``.
+The pair lives on from input to input, since making one costs more than an input does, until a queue
+pair fails or it is old. Whoever reports a failure therefore needs the inputs since it was made:
+``story``.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ class Pair:
     max_len = 256
     words: tuple[bytes, ...] = ()
 
-    def __init__(self, fabric: Fabric, hosts: tuple[int, int], make: Callable[[Fabric, int], Any]) -> None:
+    def __init__(
+        self, fabric: Fabric, hosts: tuple[int, int], make: Callable[[Fabric, int], Any]
+    ) -> None:
         self.usual = fabric
         self.hosts = hosts
         self.make = make
@@ -55,7 +60,7 @@ class Pair:
         self.templates = [frame for kind in sorted(kinds) for frame in kinds[kind]]
         self.renew()
 
-    # --- a subclass's ----------------------------------------------------------------------------------------
+    # --- a subclass's -----------------------------------------------------------------------------
 
     def seal(self, frame: bytearray) -> bytearray:
         """Lengths and iCRC made right."""
@@ -80,7 +85,7 @@ class Pair:
         """Invariants of one endpoint; raises AssertionError."""
         raise NotImplementedError
 
-    # --- the world -------------------------------------------------------------------------------------------
+    # --- the world --------------------------------------------------------------------------------
 
     def origin(self) -> int:
         """When a pair's clock begins."""
@@ -100,7 +105,10 @@ class Pair:
         self.given = [0, 0]
         self.engines = [self.make(self.fabric, host) for host in self.hosts]
         self.arenas = [bytearray(MARK + bytes(REGION) + MARK) for _ in self.hosts]
-        self.regions = [e.register(memoryview(m)[GUARD:-GUARD]) for e, m in zip(self.engines, self.arenas, strict=True)]
+        self.regions = [
+            e.register(memoryview(m)[GUARD:-GUARD])
+            for e, m in zip(self.engines, self.arenas, strict=True)
+        ]
         said = [e.create_qp(h) for e, h in zip(self.engines, reversed(self.hosts), strict=True)]
         self.qpns = [s["qpn"] for s in said]
         for side in (0, 1):
@@ -111,7 +119,9 @@ class Pair:
     def give(self, side: int, port: int, frame: bytes | bytearray) -> None:
         """Hand a frame in, inside a larger buffer that nobody can write to."""
         self.given[side] += 1
-        self.engines[side].receive(self.now, port, memoryview(b"\x77" * 16 + bytes(frame) + b"\x77" * 16), 16, len(frame))
+        self.engines[side].receive(
+            self.now, port, memoryview(b"\x77" * 16 + bytes(frame) + b"\x77" * 16), 16, len(frame)
+        )
 
     def send(self, side: int) -> tuple[int, bytes] | None:
         """The next frame that may leave a side, and its port."""
@@ -144,7 +154,14 @@ class Pair:
         region = self.regions[1 - side]
         if self.broken():
             return
-        self.engines[side].post_write(self.qpns[side], n, memoryview(self.arenas[side])[GUARD : GUARD + n], region.va, region.rkey, imm)
+        self.engines[side].post_write(
+            self.qpns[side],
+            n,
+            memoryview(self.arenas[side])[GUARD : GUARD + n],
+            region.va,
+            region.rkey,
+            imm,
+        )
 
     def hostile(self, r: Reader, how: int) -> None:
         """``how``: 2 bits of what is done to it beside edits."""
@@ -198,17 +215,29 @@ class Pair:
         """Memory and invariants of both sides; what they have to tell is taken."""
         for side in (0, 1):
             arena = self.arenas[side]
-            assert arena[:GUARD] == MARK and arena[-GUARD:] == MARK, "memory outside the region changed"
+            assert arena[:GUARD] == MARK and arena[-GUARD:] == MARK, (
+                "memory outside the region changed"
+            )
             self.check(side)
             self.engines[side].completions()
             self.engines[side].events()
 
     def seeds(self) -> list[bytes]:
-        """Stories: an honest transfer, one of each kind of frame changed, times and losses between."""
-        made = [bytes([3, 0x20, 0, 0xF8, 0xFA, 0xF8, 0xFA]), bytes([3, 0x30, 0, 0xF9, 0xFA, 0xF8, 0xFA, 0xF8, 0xFA, 0xF8])]
+        """Stories: an honest transfer, one of each kind of frame changed, times and losses
+        between."""
+        made = [
+            bytes([3, 0x20, 0, 0xF8, 0xFA, 0xF8, 0xFA]),
+            bytes([3, 0x30, 0, 0xF9, 0xFA, 0xF8, 0xFA, 0xF8, 0xFA, 0xF8]),
+        ]
         for k in range(len(self.templates)):
-            whole, cut, short = bytes([0x23, 16, 0, 8, 4, 0, k, 0xF8]), bytes([6, 1, k, 0xF8]), bytes([5, 3, k, 9, 0xF8])
-            made.append(whole + cut + short + bytes([0x0B, 16, 0, 4, 9, k, 110, 1, 98, 3, 0xF8, 0xD2, 0xF8]))
+            whole, cut, short = (
+                bytes([0x23, 16, 0, 8, 4, 0, k, 0xF8]),
+                bytes([6, 1, k, 0xF8]),
+                bytes([5, 3, k, 9, 0xF8]),
+            )
+            made.append(
+                whole + cut + short + bytes([0x0B, 16, 0, 4, 9, k, 110, 1, 98, 3, 0xF8, 0xD2, 0xF8])
+            )
         # A frame that is awaited, and was lost, comes with a byte changed.
         fields = (90, 91, 95, 98, 102, 105, 108, 110, 111, 114, 117)
         return made + [bytes([0x0B, 16, 0, 1, 4, 4, 192, at, 0x5A, 0xF8]) for at in fields]

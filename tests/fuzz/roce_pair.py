@@ -28,7 +28,9 @@ class RocePair(Pair):
             inner = len(frame) - wire.INNER_AT
             frame[18:20] = inner.to_bytes(2, "big")
             frame[58:60] = frame[98:100] = (inner - 40).to_bytes(2, "big")
-            wire.ICRC.pack_into(frame, len(frame) - wire.ICRC_BYTES, headers.icrc_of(frame, 0, len(frame)))
+            wire.ICRC.pack_into(
+                frame, len(frame) - wire.ICRC_BYTES, headers.icrc_of(frame, 0, len(frame))
+            )
         return frame
 
     def cut(self, frame: bytearray) -> bytearray:
@@ -43,7 +45,13 @@ class RocePair(Pair):
             made = self.send(0)
             if made is not None and k != 1:
                 port, frame = made
-                self.give(1, port, frame[: wire.ECN_AT] + bytes([frame[wire.ECN_AT] | 0x30]) + frame[wire.ECN_AT + 1 :])
+                self.give(
+                    1,
+                    port,
+                    frame[: wire.ECN_AT]
+                    + bytes([frame[wire.ECN_AT] | 0x30])
+                    + frame[wire.ECN_AT + 1 :],
+                )
             self.carry(4)
             self.wait(2 * US)
         self.wait(FIRST_PORT)
@@ -56,7 +64,9 @@ class RocePair(Pair):
 
     def check(self, side: int) -> None:
         c = self.engines[side].counters()
-        assert c["rx_packets"] == sum(c[part] for part in RX_PARTS), f"not every frame has one name: {c}"
+        assert c["rx_packets"] == sum(c[part] for part in RX_PARTS), (
+            f"not every frame has one name: {c}"
+        )
         assert c["rx_packets"] + c["rx_other"] == self.given[side], "a frame was not counted"
         assert len(self.engines[side]._qps) == 1
         for qp in self.engines[side]._qps.values():

@@ -1,8 +1,11 @@
-"""Coverage-guided fuzzing: ``python -m tests.fuzz.run --seconds 60`` (all targets) or ``--target codec``. Needs atheris (`make fuzz`).
+"""Coverage-guided fuzzing: ``python -m tests.fuzz.run --seconds 60`` (all targets) or ``--target
+codec``. Needs atheris (`make fuzz`).
 
-Each target runs in a process of its own, libFuzzer's. The corpus it grows lies in ``build/fuzz/<target>``; it begins with the one in
-``tests/fuzz/corpus/<target>``. A finding ends that target's run: the inputs since its world was made are kept in ``build/fuzz/found``,
-and the exit status is 1. ``--replay FILE --target NAME`` runs such a file again, without atheris. ``--seed`` writes the committed corpus.
+Each target runs in a process of its own, libFuzzer's. The corpus it grows lies in
+``build/fuzz/<target>``; it begins with the one in ``tests/fuzz/corpus/<target>``. A finding ends
+that target's run: the inputs since its world was made are kept in ``build/fuzz/found``, and the
+exit status is 1. ``--replay FILE --target NAME`` runs such a file again, without atheris.
+``--seed`` writes the committed corpus.
 """
 
 from __future__ import annotations
@@ -27,17 +30,25 @@ ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 CORPUS = HERE / "corpus"
 TARGETS = {
-    "codec": "codec.Codec", "mrc": "mrc_pair.MrcPair", "roce": "roce_pair.RocePair", "mrc-frame": "frames.MrcFrames",
-    "roce-frame": "frames.RoceFrames", "stream": "stream.Stream", "control": "control.Control", "immediates": "immediates.Immediates",
+    "codec": "codec.Codec",
+    "mrc": "mrc_pair.MrcPair",
+    "roce": "roce_pair.RocePair",
+    "mrc-frame": "frames.MrcFrames",
+    "roce-frame": "frames.RoceFrames",
+    "stream": "stream.Stream",
+    "control": "control.Control",
+    "immediates": "immediates.Immediates",
     "prompt": "prompt.PromptLines",
-}  # fmt: skip
+}
 LARGEST_MIB = 2048
 SLOWEST_S = 600
-"""An input may take that long before it counts as a hang: the process may run on a part of a core."""
+"""An input may take that long before it counts as a hang: the process may run on a part of a
+core."""
 
 
 class Target(Protocol):
-    """What is fuzzed. A target whose world outlives an input keeps the inputs since it was made in ``story``."""
+    """What is fuzzed. A target whose world outlives an input keeps the inputs since it was made in
+    ``story``."""
 
     max_len: int
     words: Sequence[bytes]
@@ -69,10 +80,13 @@ def write_seeds(name: str) -> int:
 
 
 def replay(name: str, path: Path) -> None:
-    """Run a kept story (a JSON list of hexadecimal inputs) or one raw input; what it finds is raised."""
+    """Run a kept story (a JSON list of hexadecimal inputs) or one raw input; what it finds is
+    raised."""
     data = path.read_bytes()
     target = make(name)
-    for one in [bytes.fromhex(text) for text in json.loads(data)] if path.suffix == ".json" else [data]:
+    for one in (
+        [bytes.fromhex(text) for text in json.loads(data)] if path.suffix == ".json" else [data]
+    ):
         target.one(one)
 
 
@@ -88,10 +102,14 @@ def keep(name: str, target: Target, data: bytes) -> Path:
 
 def fuzz_here(name: str, limit: str) -> None:
     """Fuzz in this process. Never returns: libFuzzer ends it."""
-    importlib.import_module("agents")  # its finder, which chooses source over compiled modules, must come behind the one that instruments
+    # its finder, which chooses source over compiled modules, must come behind the one that
+    # instruments
+    importlib.import_module("agents")
     import atheris
 
-    with atheris.instrument_imports(include=["agents", "topologies", "mrcbed.prompt", "testbed.emulated.prompt"]):
+    with atheris.instrument_imports(
+        include=["agents", "topologies", "mrcbed.prompt", "testbed.emulated.prompt"]
+    ):
         target = make(name)
 
     def one(data: bytes) -> None:
@@ -105,43 +123,83 @@ def fuzz_here(name: str, limit: str) -> None:
     words = []
     if target.words:  # libFuzzer takes no empty dictionary
         dictionary = WORK / f"{name}.words"
-        dictionary.write_text("".join('"' + "".join(f"\\x{b:02x}" for b in word) + '"\n' for word in target.words))
+        dictionary.write_text(
+            "".join('"' + "".join(f"\\x{b:02x}" for b in word) + '"\n' for word in target.words)
+        )
         words = [f"-dict={dictionary}"]
     atheris.Setup(
-        [sys.argv[0], limit, "-print_final_stats=1", f"-rss_limit_mb={LARGEST_MIB}", f"-timeout={SLOWEST_S}", f"-artifact_prefix={WORK}/",
-         f"-max_len={target.max_len}", *words, str(WORK / name), str(CORPUS / name)],
+        [
+            sys.argv[0],
+            limit,
+            "-print_final_stats=1",
+            f"-rss_limit_mb={LARGEST_MIB}",
+            f"-timeout={SLOWEST_S}",
+            f"-artifact_prefix={WORK}/",
+            f"-max_len={target.max_len}",
+            *words,
+            str(WORK / name),
+            str(CORPUS / name),
+        ],
         one,
-    )  # fmt: skip
+    )
     atheris.Fuzz()
 
 
 def run(name: str, limit: str) -> dict[str, Any]:
-    """One target in a process of its own; its figures. ``said``: the end of what it said, if it found something."""
+    """One target in a process of its own; its figures. ``said``: the end of what it said, if it
+    found something."""
     (WORK / name).mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     with (WORK / f"{name}.log").open("w+", errors="replace") as log:
         status = subprocess.run(
             [sys.executable, "-m", "tests.fuzz.run", "--in-process", name, f"--limit={limit}"],
-            cwd=ROOT, env={**os.environ, "MRCBED_INTERPRETED": "1"}, stdout=log, stderr=log, check=False,
-        ).returncode  # fmt: skip
+            cwd=ROOT,
+            env={**os.environ, "MRCBED_INTERPRETED": "1"},
+            stdout=log,
+            stderr=log,
+            check=False,
+        ).returncode
         log.seek(0)
         said = log.read()
     took = time.monotonic() - begun
-    counts = re.findall(r"^stat::number_of_executed_units:\s*(\d+)", said, re.M) or re.findall(r"^#(\d+)\s", said, re.M) or ["0"]
+    counts = (
+        re.findall(r"^stat::number_of_executed_units:\s*(\d+)", said, re.M)
+        or re.findall(r"^#(\d+)\s", said, re.M)
+        or ["0"]
+    )
     covered = re.findall(r"\bcov: (\d+)", said) or ["0"]
     executions = int(counts[-1])
-    made = {"target": name, "executions": executions, "seconds": round(took), "per_second": round(executions / took),
-            "branches": int(covered[-1]), "status": status}  # fmt: skip
+    made = {
+        "target": name,
+        "executions": executions,
+        "seconds": round(took),
+        "per_second": round(executions / took),
+        "branches": int(covered[-1]),
+        "status": status,
+    }
     return made if status == 0 else {**made, "said": said[-4000:]}
 
 
 def main() -> int:
     """Exit status 0; 1 with a finding; 2 when it cannot run."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description="Fuzz everything that reads what comes from outside.")
-    parser.add_argument("--target", choices=list(TARGETS), action="append", help="one of them, repeatable; without: all")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz.run",
+        description="Fuzz everything that reads what comes from outside.",
+    )
+    parser.add_argument(
+        "--target",
+        choices=list(TARGETS),
+        action="append",
+        help="one of them, repeatable; without: all",
+    )
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--runs", type=int, help="executions of each target, instead of --seconds")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="a kept finding, or any input, of the one --target")
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="a kept finding, or any input, of the one --target",
+    )
     parser.add_argument("--seed", action="store_true", help="write the committed corpus anew")
     parser.add_argument("--in-process", choices=list(TARGETS), help=argparse.SUPPRESS)
     parser.add_argument("--limit", help=argparse.SUPPRESS)

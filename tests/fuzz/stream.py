@@ -1,7 +1,9 @@
-"""Target ``stream``: any bytes in any pieces on a TCP connection are messages or one FramingError, and nothing else is written to.
+"""Target ``stream``: any bytes in any pieces on a TCP connection are messages or one FramingError,
+and nothing else is written to.
 
-An input is the sizes in which the stream arrives, then the stream. It is read by a plain model, too, which knows the framing from the
-text of agents/kernel/framing.py alone: both must find the same messages, the same bytes in the same places, and the same end.
+An input is the sizes in which the stream arrives, then the stream. It is read by a plain model,
+too, which knows the framing from the text of agents/kernel/framing.py alone: both must find the
+same messages, the same bytes in the same places, and the same end.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ PIECES = 8
 
 
 def expected(stream: bytes, va: int, rkey: int, memory: bytearray) -> tuple[int, bool]:
-    """What a stream means: (messages complete, whether it is refused); places its bytes in ``memory``."""
+    """What a stream means: (messages complete, whether it is refused); places its bytes in
+    ``memory``."""
     at = done = 0
     while len(stream) - at >= 32:
         magic, kind, zeros, to, key, length, imm = struct.unpack_from("!4sB3sQIIq", stream, at)
@@ -69,23 +72,40 @@ class Stream:
             try:
                 done += len(inbound.took(took))
             except FramingError as error:
-                assert error.cause in ("rx_bad_header", "rx_refused_access") and "\n" not in str(error)
+                assert error.cause in ("rx_bad_header", "rx_refused_access") and "\n" not in str(
+                    error
+                )
                 refused = True
         model = bytearray(SIZE)
         complete, wrong = expected(stream, self.region.va, self.region.rkey, model)
         assert refused == wrong, "not refused, or for nothing"
-        # A message whose last bytes came in one piece with a header that is refused is placed, and not told of any more.
-        assert done == complete or (refused and done == complete - 1), "not the messages that the stream has"
-        assert self.arena[SIZE : 2 * SIZE] == model, "not the bytes that the stream has for this place"
-        assert not any(self.arena[:SIZE]) and not any(self.arena[2 * SIZE :]), "memory outside the region changed"
+        # A message whose last bytes came in one piece with a header that is refused is placed, and
+        # not told of any more.
+        assert done == complete or (refused and done == complete - 1), (
+            "not the messages that the stream has"
+        )
+        assert self.arena[SIZE : 2 * SIZE] == model, (
+            "not the bytes that the stream has for this place"
+        )
+        assert not any(self.arena[:SIZE]) and not any(self.arena[2 * SIZE :]), (
+            "memory outside the region changed"
+        )
 
     def seeds(self) -> list[bytes]:
         """Sound messages, and some that are not."""
         va, rkey = self.region.va, self.region.rkey
-        sound = [Header(HELLO, 1, 2, 0, 3).pack(), Header(WRITE, va + 8, rkey, 5, -1).pack() + b"hello",
-                 Header(WRITE, va, rkey, SIZE, 7).pack() + bytes(range(256)), Header(WRITE, va + SIZE, rkey, 0, 9).pack(),
-                 Header(3, 0, 0, 0, 0).pack()]  # fmt: skip
-        wrong = [Header(WRITE, va + SIZE - 4, rkey, 5, -1).pack(), Header(WRITE, va, rkey ^ 1, 1, -1).pack() + b"x",
-                 Header(WRITE, (1 << 64) - 1, rkey, 4, 1 << 32).pack(), b"GET / HTTP/1.1\r\n\r\n" + bytes(20)]  # fmt: skip
+        sound = [
+            Header(HELLO, 1, 2, 0, 3).pack(),
+            Header(WRITE, va + 8, rkey, 5, -1).pack() + b"hello",
+            Header(WRITE, va, rkey, SIZE, 7).pack() + bytes(range(256)),
+            Header(WRITE, va + SIZE, rkey, 0, 9).pack(),
+            Header(3, 0, 0, 0, 0).pack(),
+        ]
+        wrong = [
+            Header(WRITE, va + SIZE - 4, rkey, 5, -1).pack(),
+            Header(WRITE, va, rkey ^ 1, 1, -1).pack() + b"x",
+            Header(WRITE, (1 << 64) - 1, rkey, 4, 1 << 32).pack(),
+            b"GET / HTTP/1.1\r\n\r\n" + bytes(20),
+        ]
         fast, slow = b"\xff" * PIECES, b"\0\x1f\x03\x07" * (PIECES // 4)
         return [pace + one for pace in (fast, slow) for one in (*sound, b"".join(sound), *wrong)]

@@ -1,4 +1,5 @@
-"""The fuzzers' targets without a fuzzer: the committed corpus, stories that hypothesis makes up, and faults that must be found."""
+"""The fuzzers' targets without a fuzzer: the committed corpus, stories that hypothesis makes up,
+and faults that must be found."""
 
 from __future__ import annotations
 
@@ -81,12 +82,20 @@ FAULTS: list[tuple[str, object, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize("name, where, what, instead", FAULTS, ids=[f"{f[0]}-{f[2]}" for f in FAULTS])
+@pytest.mark.parametrize(
+    "name, where, what, instead", FAULTS, ids=[f"{f[0]}-{f[2]}" for f in FAULTS]
+)
 def test_a_fault_in_the_code_is_found_by_the_corpus(
-    name: str, where: object, what: str, instead: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    where: object,
+    what: str,
+    instead: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only where the code is source: compiled, it does not look its own functions up again."""
-    if not str(sys.modules[getattr(where, "__module__", getattr(where, "__name__", ""))].__file__).endswith(".py"):
+    if not str(
+        sys.modules[getattr(where, "__module__", getattr(where, "__name__", ""))].__file__
+    ).endswith(".py"):
         pytest.skip("this part is compiled; the pass over interpreted code has it")
     target = make(name)
     monkeypatch.setattr(where, what, instead)
@@ -97,8 +106,8 @@ def test_a_fault_in_the_code_is_found_by_the_corpus(
 
 
 def test_the_hang_that_was_found_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A smoothed round trip of nothing made timers due for ever (agents/mrc/sender/rtt.py): the world's own rule says so before it
-    hangs."""
+    """A smoothed round trip of nothing made timers due for ever (agents/mrc/sender/rtt.py): the
+    world's own rule says so before it hangs."""
     target = make("mrc")
     assert isinstance(target, Pair)
     for engine in target.engines:
@@ -113,17 +122,26 @@ steps = st.one_of(
     st.integers(0, 31).map(lambda n: bytes([n << 3])),
     st.integers(0, 3).map(lambda n: bytes([n << 3 | 1])),
     st.integers(10, 31).map(lambda n: bytes([n << 3 | 2])),
-    st.builds(lambda n, size: bytes([n << 3 | 3]) + size.to_bytes(2, "big"), st.integers(0, 31), st.integers(0, 20_000)),
+    st.builds(
+        lambda n, size: bytes([n << 3 | 3]) + size.to_bytes(2, "big"),
+        st.integers(0, 31),
+        st.integers(0, 20_000),
+    ),
     st.builds(
         lambda how, flags, pick, edits, more: bytes([4 | how, flags, pick, *edits, *more]),
-        st.integers(0, 3), st.integers(0, 255), st.integers(0, 255), st.lists(st.integers(0, 255), max_size=6), st.binary(max_size=8),
+        st.integers(0, 3),
+        st.integers(0, 255),
+        st.integers(0, 255),
+        st.lists(st.integers(0, 255), max_size=6),
+        st.binary(max_size=8),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("name", ["mrc", "roce"])
 def test_no_story_of_honest_and_hostile_frames_breaks_an_endpoint(name: str) -> None:
-    """In the middle of a transfer: no exception, no byte outside a region, bounded state, and a name for every frame (pair.py)."""
+    """In the middle of a transfer: no exception, no byte outside a region, bounded state, and a
+    name for every frame (pair.py)."""
     target = make(name)
 
     @settings(deadline=None, max_examples=80, database=None)
@@ -134,21 +152,119 @@ def test_no_story_of_honest_and_hostile_frames_breaks_an_endpoint(name: str) -> 
     tell()
 
 
-COMMANDS = [*(name for names in GROUPS.values() for name in names), *REFUSED, "h0", "p0-t0-0", "h9", "!", "?", "EOF", "time time", "AGAIN"]
+COMMANDS = [
+    *(name for names in GROUPS.values() for name in names),
+    *REFUSED,
+    "h0",
+    "p0-t0-0",
+    "h9",
+    "!",
+    "?",
+    "EOF",
+    "time time",
+    "AGAIN",
+]
 ARGUMENTS = [
-    "h0", "h3", "h4", "p0-t1-0", "p0-t0-0:p0-t1-0", "p0-t1-0:p0-t0-0", "h0-p1", "p0", "p9", "h0>h2@p0/1", "0:1", "9:9", "0x10001", "up",
-    "down", "start", "stop", "on", "off", "all", "ring-allreduce", "steps=1", "bytes=64", "qps=3", "slices=9", "dtype=float32",
-    "placement=", "loss", "flap", "straggler", "path-loss", "controller", "probability=0.5", "period=1", "interval=nan", "-u", "-b",
-    "2Mbit", "-t", "--path", "-c", "0", "-1", "1", "1e9", "inf", "\u00b2", "\u0663", "9" * 5000, "/nosuch", "/", "/dev/zero", "AGAIN",
-    "exit", "eval", "(", "$(exit)", "`", ";", "&", "|", ">", "#", "%s", "{0}", "[/]", "[/red]", "[red]", "[link=x]", "\\[", "[[", "]",
-    ":bomb:", "'", '"', "\\", "\t", "\0", "\r", "\x1b[31m", "\x7f", "\u202e", "\u2028", "\U0001f4a3", "e\u0301", "\ufeff", "\udcff",
-    "A" * (MAX_LINE + 1), "\u00e9" * 2500, "time", "source", "=", ":",
-]  # fmt: skip
+    "h0",
+    "h3",
+    "h4",
+    "p0-t1-0",
+    "p0-t0-0:p0-t1-0",
+    "p0-t1-0:p0-t0-0",
+    "h0-p1",
+    "p0",
+    "p9",
+    "h0>h2@p0/1",
+    "0:1",
+    "9:9",
+    "0x10001",
+    "up",
+    "down",
+    "start",
+    "stop",
+    "on",
+    "off",
+    "all",
+    "ring-allreduce",
+    "steps=1",
+    "bytes=64",
+    "qps=3",
+    "slices=9",
+    "dtype=float32",
+    "placement=",
+    "loss",
+    "flap",
+    "straggler",
+    "path-loss",
+    "controller",
+    "probability=0.5",
+    "period=1",
+    "interval=nan",
+    "-u",
+    "-b",
+    "2Mbit",
+    "-t",
+    "--path",
+    "-c",
+    "0",
+    "-1",
+    "1",
+    "1e9",
+    "inf",
+    "\u00b2",
+    "\u0663",
+    "9" * 5000,
+    "/nosuch",
+    "/",
+    "/dev/zero",
+    "AGAIN",
+    "exit",
+    "eval",
+    "(",
+    "$(exit)",
+    "`",
+    ";",
+    "&",
+    "|",
+    ">",
+    "#",
+    "%s",
+    "{0}",
+    "[/]",
+    "[/red]",
+    "[red]",
+    "[link=x]",
+    "\\[",
+    "[[",
+    "]",
+    ":bomb:",
+    "'",
+    '"',
+    "\\",
+    "\t",
+    "\0",
+    "\r",
+    "\x1b[31m",
+    "\x7f",
+    "\u202e",
+    "\u2028",
+    "\U0001f4a3",
+    "e\u0301",
+    "\ufeff",
+    "\udcff",
+    "A" * (MAX_LINE + 1),
+    "\u00e9" * 2500,
+    "time",
+    "source",
+    "=",
+    ":",
+]
 typed = st.builds(
     lambda command, between, arguments: between.join([command, *arguments]),
-    st.sampled_from(COMMANDS) | st.text(max_size=5), st.sampled_from([" ", " ", " ", "=", ":", "\t"]),
+    st.sampled_from(COMMANDS) | st.text(max_size=5),
+    st.sampled_from([" ", " ", " ", "=", ":", "\t"]),
     st.lists(st.sampled_from(ARGUMENTS) | st.text(max_size=5), max_size=4),
-)  # fmt: skip
+)
 
 
 def test_nothing_that_is_typed_ends_the_prompt() -> None:

@@ -1,4 +1,5 @@
-"""The mutation check itself takes minutes (`make mutations`); that it can still be run is seen each time."""
+"""The mutation check itself takes minutes (`make mutations`); that it can still be run is seen each
+time."""
 
 from __future__ import annotations
 
@@ -27,5 +28,7 @@ def test_names_are_unique() -> None:
 def test_a_piece_that_is_gone_or_stands_twice_is_told(source: str) -> None:
     mutation = Mutation("a slip", "agents/x.py", (("x = 1", "x = 2"),), ())
     assert mutation.mutated("x = 1\n") == "x = 2\n"
-    with pytest.raises(ValueError, match="'a slip' no longer applies: agents/x.py has [02] times: 'x = 1'"):
+    with pytest.raises(
+        ValueError, match="'a slip' no longer applies: agents/x.py has [02] times: 'x = 1'"
+    ):
         mutation.mutated(source)

@@ -1,7 +1,9 @@
-"""A play: what two hosts do and what befalls them, as a list of small values that hypothesis can draw, shrink and print.
+"""A play: what two hosts do and what befalls them, as a list of small values that hypothesis can
+draw, shrink and print.
 
-:func:`play` acts a list out, mends everything, and asks for what MRC promises: with a path left for long enough every write completes
-exactly once with exactly its bytes, immediates in order; every path comes back; every frame is accounted for.
+:func:`play` acts a list out, mends everything, and asks for what MRC promises: with a path left for
+long enough every write completes exactly once with exactly its bytes, immediates in order; every
+path comes back; every frame is accounted for.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from topologies.units import MAX_TIME, written
 
 
 class Setting(NamedTuple):
-    """``active``: most paths in use; ``immediates``: most in flight; ``delay_ps``: of the fabric, -1 for its own; ``begin``: the time
-    at the start."""
+    """``active``: most paths in use; ``immediates``: most in flight; ``delay_ps``: of the fabric,
+    -1 for its own; ``begin``: the time at the start."""
 
     fabric: str = "small"
     trimming: bool = True
@@ -38,7 +40,13 @@ class Setting(NamedTuple):
         fabric = {"small": SMALL, "many": MANY}[self.fabric].with_(trimming=self.trimming)
         if self.delay_ps >= 0:
             fabric = fabric.with_(delay_ps=self.delay_ps)
-        mine = {"active_evs": self.active, "max_wimm": self.immediates, "congestion": self.congestion, "mpr": 128, "exponential": 25}
+        mine = {
+            "active_evs": self.active,
+            "max_wimm": self.immediates,
+            "congestion": self.congestion,
+            "mpr": 128,
+            "exponential": 25,
+        }
         mine["timeout"] = 2  # 13 base RTTs: packets are short here
         return World(fabric, self.seed, may_fail, self.begin, **{**mine, **options})
 
@@ -72,7 +80,8 @@ class Mend(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """The controller denies a cable (``deny``) or says that it is down (``hint``), to both hosts; with -1 nothing any more."""
+    """The controller denies a cable (``deny``) or says that it is down (``hint``), to both hosts;
+    with -1 nothing any more."""
 
     op: str
     n: int
@@ -86,28 +95,64 @@ class Stall(NamedTuple):
 
 
 Action = Post | Wait | Break | Mend | Tell | Stall | Weather
-KINDS = ("link", "port", "flap", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss", "slow", "straggler")
+KINDS = (
+    "link",
+    "port",
+    "flap",
+    "switch",
+    "silent",
+    "plane",
+    "dead-paths",
+    "loss",
+    "corrupt",
+    "path-loss",
+    "slow",
+    "straggler",
+)
 
 SETTINGS = st.builds(
-    Setting, st.sampled_from(["small", "many"]), st.booleans(), st.sampled_from(["nscc", "nscc", "fixed"]), st.sampled_from([128, 6, 2]),
-    st.sampled_from([3, 1024]), st.integers(0, 1000), st.just(-1), st.sampled_from([0, MAX_TIME]),
-)  # fmt: skip
+    Setting,
+    st.sampled_from(["small", "many"]),
+    st.booleans(),
+    st.sampled_from(["nscc", "nscc", "fixed"]),
+    st.sampled_from([128, 6, 2]),
+    st.sampled_from([3, 1024]),
+    st.integers(0, 1000),
+    st.just(-1),
+    st.sampled_from([0, MAX_TIME]),
+)
 SIDES = st.integers(0, 1)
-POSTS = st.builds(Post, SIDES, st.one_of(st.integers(0, 300), st.integers(0, 20_000)), st.booleans())
-WEATHER = st.builds(Weather, st.sampled_from(BITS), SIDES, st.integers(-1, 2), st.integers(1, 100), st.integers(0, 12))
+POSTS = st.builds(
+    Post, SIDES, st.one_of(st.integers(0, 300), st.integers(0, 20_000)), st.booleans()
+)
+WEATHER = st.builds(
+    Weather,
+    st.sampled_from(BITS),
+    SIDES,
+    st.integers(-1, 2),
+    st.integers(1, 100),
+    st.integers(0, 12),
+)
 ACTIONS = st.lists(
     st.one_of(
-        POSTS, POSTS, st.builds(Wait, st.integers(1, 40)), st.builds(Wait, st.integers(40, 300)), WEATHER,
+        POSTS,
+        POSTS,
+        st.builds(Wait, st.integers(1, 40)),
+        st.builds(Wait, st.integers(40, 300)),
+        WEATHER,
         st.builds(Break, st.sampled_from(KINDS), st.integers(0, 40), st.integers(1, 99)),
-        st.builds(Mend, st.integers(0, 5)), st.builds(Tell, st.sampled_from(["deny", "hint"]), st.integers(-1, 40)),
+        st.builds(Mend, st.integers(0, 5)),
+        st.builds(Tell, st.sampled_from(["deny", "hint"]), st.integers(-1, 40)),
         st.builds(Stall, SIDES, st.booleans()),
     ),
-    min_size=1, max_size=25,
-)  # fmt: skip
+    min_size=1,
+    max_size=25,
+)
 
 
 def play(setting: Setting, actions: Sequence[Action]) -> World:
-    """Act it out, mend all, wait for the end; raises AssertionError where something is not as promised."""
+    """Act it out, mend all, wait for the end; raises AssertionError where something is not as
+    promised."""
     world = setting.world()
     begun = world.now
     for action in actions:
@@ -145,7 +190,11 @@ def act(world: World, action: Action) -> None:
 def somewhere(fabric: Fabric, kind: str, n: int, percent: int) -> tuple[str, dict[str, object]]:
     """What a fault of a kind is on, and its keys."""
     cable = fabric.links[n % len(fabric.links)].name
-    nics = [link.a.name for link in fabric.links if link.kind == "nic" and link.a.node in ("h0", fabric.hosts[-1])]
+    nics = [
+        link.a.name
+        for link in fabric.links
+        if link.kind == "nic" and link.a.node in ("h0", fabric.hosts[-1])
+    ]
     share = percent / 100
     last = fabric.host_count - 1
     plane, uplink = ev_fields(path_evs(fabric, 0, last)[n % len(path_evs(fabric, 0, last))])
@@ -170,12 +219,19 @@ def finish(world: World, bound: int) -> None:
     """Everything posted completes within ``bound`` now that nothing is broken."""
     since = world.now
     while not world.all_done():
-        assert world.now - since <= bound, f"not done {(world.now - since) / world.rtt:.0f} RTTs after all was mended: {state(world)}"
+        assert world.now - since <= bound, (
+            f"not done {(world.now - since) / world.rtt:.0f} RTTs after all was mended: "
+            f"{state(world)}"
+        )
         world.run(16)
     world.run(4)
     for host, peer in (world.hosts, world.hosts[::-1]):
-        assert len(host.done) == len(host.writes) and len(host.got) == len(host.imms), "something was told again"
-        assert peer.qp.placed == sum(len(data) for data, _, _ in host.writes), "bytes that were placed twice"
+        assert len(host.done) == len(host.writes) and len(host.got) == len(host.imms), (
+            "something was told again"
+        )
+        assert peer.qp.placed == sum(len(data) for data, _, _ in host.writes), (
+            "bytes that were placed twice"
+        )
         assert [f for f in host.watch.of("qp") if f["state"] == "ERROR"] == []
 
 
@@ -183,8 +239,12 @@ def recover(world: World) -> None:
     """Every path is in use again, as from the first, or ready to be."""
     since, bound = world.now, back_after(world.config)
     stands_by = {"active": True} if world.config.active_evs < 128 else {}
-    while idle := [row for host in world.hosts for row in host.engine.paths() if not used({**row, **stands_by})]:
-        assert world.now - since <= bound, f"not in use {(world.now - since) / world.rtt:.0f} RTTs after all was mended: {idle[0]}"
+    while idle := [
+        row for host in world.hosts for row in host.engine.paths() if not used({**row, **stands_by})
+    ]:
+        assert world.now - since <= bound, (
+            f"not in use {(world.now - since) / world.rtt:.0f} RTTs after all was mended: {idle[0]}"
+        )
         world.run(64)
 
 
@@ -198,14 +258,30 @@ def settle(world: World) -> None:
     rows = world.network.rows()
     assert world.network.quiet() and books(rows) == []
     sent = sum(host.engine.counters()["tx_packets"] for host in world.hosts)
-    lost = sum(row.get(cause, 0) for row in rows for cause in DROPS)  # a network in one place has no trunk
+    # a network in one place has no trunk
+    lost = sum(row.get(cause, 0) for row in rows for cause in DROPS)
     assert sent == sum(host.frames_out for host in world.hosts) == world.taken + lost
     assert sum(host.frames_in for host in world.hosts) == world.taken + world.copied - world.lost
     for host in world.hosts:
         c = host.engine.counters()
-        taken = sum(c[k] for k in ("data_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx", "endpoint_operations_rx"))
+        taken = sum(
+            c[k]
+            for k in (
+                "data_rx",
+                "sacks_rx",
+                "acks_rx",
+                "nacks_rx",
+                "probes_rx",
+                "endpoint_operations_rx",
+            )
+        )
         assert c["rx_packets"] == host.frames_in
-        assert c["trimmed_rx"] + taken + sum(v for k, v in c.items() if k.startswith("rx_") and k != "rx_packets") >= c["rx_packets"]
+        assert (
+            c["trimmed_rx"]
+            + taken
+            + sum(v for k, v in c.items() if k.startswith("rx_") and k != "rx_packets")
+            >= c["rx_packets"]
+        )
 
 
 def state(world: World) -> str:
@@ -214,9 +290,10 @@ def state(world: World) -> str:
     for host in world.hosts:
         r = host.qp.requester
         said.append(
-            f"h{host.number} una {r.sent.una - host.qp.first_psn}, next {r.sent.next - host.qp.first_psn}, "
-            f"end {r.queue.end - host.qp.first_psn}, "
-            f"firings {r.timers.firings}, in flight {r.sent.in_flight} of {r.congestion.cwnd}, planes {host.qp.health.state}, "
-            f"paths {[path.state for path in r.paths.all]}, deadline in {(host.engine.deadline() - world.now) / world.rtt:.1f} RTTs"
+            f"h{host.number} una {r.sent.una - host.qp.first_psn}, next "
+            f"{r.sent.next - host.qp.first_psn}, end {r.queue.end - host.qp.first_psn}, firings "
+            f"{r.timers.firings}, in flight {r.sent.in_flight} of {r.congestion.cwnd}, planes "
+            f"{host.qp.health.state}, paths {[path.state for path in r.paths.all]}, deadline in "
+            f"{(host.engine.deadline() - world.now) / world.rtt:.1f} RTTs"
         )
     return "; ".join(said)

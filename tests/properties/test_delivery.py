@@ -1,4 +1,5 @@
-"""With a path left for long enough every write completes exactly once with exactly its bytes, whatever befalls the two hosts meanwhile.
+"""With a path left for long enough every write completes exactly once with exactly its bytes,
+whatever befalls the two hosts meanwhile.
 
 What a play asks for is in play.py, what must hold at every moment of it in watch.py.
 """
@@ -13,5 +14,7 @@ from tests.properties.profiles import QUICK
 
 @QUICK
 @given(SETTINGS, ACTIONS)
-def test_whatever_befalls_them_every_write_arrives_once_and_every_path_comes_back(setting: Setting, actions: list[Action]) -> None:
+def test_whatever_befalls_them_every_write_arrives_once_and_every_path_comes_back(
+    setting: Setting, actions: list[Action]
+) -> None:
     play(setting, actions)

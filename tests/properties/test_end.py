@@ -1,4 +1,5 @@
-"""With no path left a queue pair goes to ERROR, in a time that its retries say, and tells every request what became of it."""
+"""With no path left a queue pair goes to ERROR, in a time that its retries say, and tells every
+request what became of it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from tests.properties.play import POSTS, SETTINGS, Post, Setting, act
 from tests.properties.profiles import QUICK
 from tests.properties.world import GUARD, Host, Weather, World
 
-HOW = ("our ports", "their ports", "silent", "planes", "data lost", "answers lost", "stalled", "denied")
+HOW = (
+    "our ports",
+    "their ports",
+    "silent",
+    "planes",
+    "data lost",
+    "answers lost",
+    "stalled",
+    "denied",
+)
 
 
 def cut(world: World, how: str) -> None:
@@ -40,12 +50,15 @@ def cut(world: World, how: str) -> None:
 
 
 def life(world: World) -> int:
-    """From the last progress to ERROR: ``linear`` intervals of an RTO, then ``exponential`` + 1 that double."""
+    """From the last progress to ERROR: ``linear`` intervals of an RTO, then ``exponential`` + 1
+    that double."""
     c = world.config
     return c.rto * (c.linear + (1 << c.exponential + 2) - 2)
 
 
-def end(setting: Setting, posts: list[Post], how: str, after: int, linear: int, exponential: int) -> None:
+def end(
+    setting: Setting, posts: list[Post], how: str, after: int, linear: int, exponential: int
+) -> None:
     world = setting.world(may_fail=True, linear=linear, exponential=exponential)
     for post in posts:
         act(world, post)
@@ -62,19 +75,29 @@ def end(setting: Setting, posts: list[Post], how: str, after: int, linear: int, 
         world.run(16)
     for host in world.hosts:
         # Denied paths still bring what was on its way: who had only that left completes.
-        assert (host.qp.state == ERROR) == (host in still), f"h{host.number} {how}: {host.done[told[host.side] :]}"
+        assert (host.qp.state == ERROR) == (host in still), (
+            f"h{host.number} {how}: {host.done[told[host.side] :]}"
+        )
         ended(host, begun + life(world) - slack, begun + life(world) + slack)
 
 
 def ended(host: Host, earliest: int, latest: int) -> None:
     """What a host was told, if its queue pair failed."""
-    failed = [(t, fields) for t, kind, fields in host.watch.events if kind == "qp" and fields["state"] == "ERROR"]
+    failed = [
+        (t, fields)
+        for t, kind, fields in host.watch.events
+        if kind == "qp" and fields["state"] == "ERROR"
+    ]
     if host.qp.state != ERROR:
         assert not failed and all(c.status == OK for c in host.done)
         return
     ((when, fields),) = failed
-    assert fields["cause"] == "retries exhausted" and earliest <= when <= latest, f"{when - earliest} of {latest - earliest} ps"
-    assert [c.wr_id for c in host.done] == list(range(len(host.writes))), "every request is told once, in order"
+    assert fields["cause"] == "retries exhausted" and earliest <= when <= latest, (
+        f"{when - earliest} of {latest - earliest} ps"
+    )
+    assert [c.wr_id for c in host.done] == list(range(len(host.writes))), (
+        "every request is told once, in order"
+    )
     statuses = [c.status for c in host.done if c.status != OK]
     assert statuses == [RETRY_EXCEEDED] + [FLUSHED] * (len(statuses) - 1)
     assert len(host.got) == len(host.imms), "receives that nobody was told of"
@@ -85,8 +108,13 @@ def ended(host: Host, earliest: int, latest: int) -> None:
 
 @settings(QUICK, max_examples=25)
 @given(
-    SETTINGS, st.lists(POSTS, min_size=1, max_size=5), st.sampled_from(HOW), st.integers(1, 12), st.integers(0, 2), st.integers(0, 2),
-)  # fmt: skip
+    SETTINGS,
+    st.lists(POSTS, min_size=1, max_size=5),
+    st.sampled_from(HOW),
+    st.integers(1, 12),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
 def test_with_no_path_left_the_queue_pair_fails_in_time_and_says_so(
     setting: Setting, posts: list[Post], how: str, after: int, linear: int, exponential: int
 ) -> None:

@@ -1,4 +1,5 @@
-"""The plays of scenes.py end well, and together get to every verdict, change and corner that the invariants speak of."""
+"""The plays of scenes.py end well, and together get to every verdict, change and corner that the
+invariants speak of."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def seen() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_scene_ends_well(name: str, seen: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scene_ends_well(
+    name: str, seen: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     corners: set[str] = set()
     looks = Watch.looks
 
@@ -30,7 +33,9 @@ def test_a_scene_ends_well(name: str, seen: dict[str, set[str]], monkeypatch: py
         looks(self, now)
         paths = self.qp.requester.paths
         corners.update({"spared"} if any(path.spared for path in paths.all) else ())
-        corners.update({"down to the floor"} if paths.in_rotation == paths.floor() < sum(paths.wanted) else ())
+        corners.update(
+            {"down to the floor"} if paths.in_rotation == paths.floor() < sum(paths.wanted) else ()
+        )
         corners.update({"replaced"} if replaced(paths) else ())
 
     monkeypatch.setattr(Watch, "looks", also)
@@ -59,9 +64,30 @@ def test_they_get_everywhere(seen: dict[str, Any]) -> None:
         pytest.skip("after all scenes only")
     every = set().union(*seen.values())
     wanted = {
-        "spared", "down to the floor", "ev ASSUMED_BAD: order", "ev ASSUMED_BAD: time", "ev ASSUMED_BAD: suspect plane",
-        "ev ASSUMED_BAD: hint", "ev DENIED: denied", "ev ASSUMED_BAD: allowed", "ev GOOD: probed", "plane SUSPECT: all is lost",
-        "plane DOWN: port down", "plane DOWN: peer's port down", "plane USED: probed", "endpoint", "rto", "spurious", "lost_by_port",
-        "replaced", "trims", "rx_bad_icrc", "rx_duplicate", "acks_tx", "nacks_tx", "ev_probes_rx", "port_updates_rx",
-    }  # fmt: skip
+        "spared",
+        "down to the floor",
+        "ev ASSUMED_BAD: order",
+        "ev ASSUMED_BAD: time",
+        "ev ASSUMED_BAD: suspect plane",
+        "ev ASSUMED_BAD: hint",
+        "ev DENIED: denied",
+        "ev ASSUMED_BAD: allowed",
+        "ev GOOD: probed",
+        "plane SUSPECT: all is lost",
+        "plane DOWN: port down",
+        "plane DOWN: peer's port down",
+        "plane USED: probed",
+        "endpoint",
+        "rto",
+        "spurious",
+        "lost_by_port",
+        "replaced",
+        "trims",
+        "rx_bad_icrc",
+        "rx_duplicate",
+        "acks_tx",
+        "nacks_tx",
+        "ev_probes_rx",
+        "port_updates_rx",
+    }
     assert wanted <= every, sorted(wanted - every)

@@ -1,8 +1,10 @@
-"""Two hosts of a simulated fabric with bare MRC endpoints, and what may happen to them: the players of the property tests.
+"""Two hosts of a simulated fabric with bare MRC endpoints, and what may happen to them: the players
+of the property tests.
 
-The network is the simulated world's own, with its faults. What it has no fault for happens to frames as they reach a host: *weather*. A
-:class:`World` watches its engines all the time (tests/properties/watch.py) and raises AssertionError at the moment at which one of the
-invariants breaks.
+The network is the simulated world's own, with its faults. What it has no fault for happens to
+frames as they reach a host: *weather*. A
+:class:`World` watches its engines all the time (tests/properties/watch.py) and raises
+AssertionError at the moment at which one of the invariants breaks.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ UNTOUCHED = 0xA5
 SHORTEST = 138
 """Bytes of the shortest frame with data."""
 BITS = ("loss", "copy", "delay", "skew", "flip", "trim", "trim-last-hop")
-"""Kinds of weather: a frame is lost; comes twice; is late, and may be overtaken on its own path; is as late as all of its path; has one
-byte changed, anywhere; is cut to its headers."""
+"""Kinds of weather: a frame is lost; comes twice; is late, and may be overtaken on its own path; is
+as late as all of its path; has one byte changed, anywhere; is cut to its headers."""
 
 
 class Weather(NamedTuple):
-    """``odds`` in percent, of frames that come to host ``side`` (0 or 1) by ``plane`` (-1: by any). ``rtts``: most delay, in quarters of a
-    base RTT."""
+    """``odds`` in percent, of frames that come to host ``side`` (0 or 1) by ``plane`` (-1: by any).
+    ``rtts``: most delay, in quarters of a base RTT."""
 
     kind: str
     side: int
@@ -49,9 +51,12 @@ class Weather(NamedTuple):
 
 
 class Host(Station):
-    """A station with nothing but an engine: what testbed.simulated.hosts.SimulatedHost is to a run."""
+    """A station with nothing but an engine: what testbed.simulated.hosts.SimulatedHost is to a
+    run."""
 
-    def __init__(self, world: World, side: int, number: int, peer: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, world: World, side: int, number: int, peer: int, options: dict[str, Any]
+    ) -> None:
         self.world, self.side, self.number = world, side, number
         self.network = world.network
         self.ports = SimulatedPorts(world.network, number)
@@ -76,7 +81,7 @@ class Host(Station):
         self.watch = Watch(self.engine, self.qp)
         world.network.stations[number] = self
 
-    # --- as a station ----------------------------------------------------------------------------------------
+    # --- as a station -----------------------------------------------------------------------------
 
     def take(self, plane: int, frame: bytes) -> None:
         """A frame came: the weather first."""
@@ -133,10 +138,11 @@ class Host(Station):
             self.wake = NEVER
             self.turn()
 
-    # --- verbs -----------------------------------------------------------------------------------------------
+    # --- verbs ------------------------------------------------------------------------------------
 
     def post(self, length: int, immediate: bool) -> None:
-        """A write of that length to where nobody wrote yet; nothing if the peer's arena has no such room."""
+        """A write of that length to where nobody wrote yet; nothing if the peer's arena has no such
+        room."""
         peer = self.world.hosts[1 - self.side]
         if self.used + length > ARENA:
             return
@@ -146,7 +152,9 @@ class Host(Station):
         if immediate:
             peer.engine.post_recv(peer.qp.qpn, len(peer.imms))
             peer.imms.append(imm)
-        self.engine.post_write(self.qp.qpn, number, memoryview(data), peer.region.va + self.used, peer.region.rkey, imm)
+        self.engine.post_write(
+            self.qp.qpn, number, memoryview(data), peer.region.va + self.used, peer.region.rkey, imm
+        )
         self.writes.append((data, self.used, imm))
         self.used += length
         self.turn()
@@ -160,30 +168,47 @@ class Host(Station):
                 assert self.world.may_fail, f"h{self.number}: {made} although a path was left"
             elif made.kind == WRITE:
                 data, at, imm = self.writes[made.wr_id]
-                assert (made.wr_id, made.length, made.imm) == (len(self.done) - 1, len(data), imm), f"write out of turn: {made}"
-                assert peer.memory[GUARD + at : GUARD + at + len(data)] == data, f"write {made.wr_id} is told and not there"
-                used = bytes(byte ^ 0xFF for byte in data)  # its owner goes on to use it: no late copy may undo that
+                assert (made.wr_id, made.length, made.imm) == (
+                    len(self.done) - 1,
+                    len(data),
+                    imm,
+                ), f"write out of turn: {made}"
+                assert peer.memory[GUARD + at : GUARD + at + len(data)] == data, (
+                    f"write {made.wr_id} is told and not there"
+                )
+                # its owner goes on to use it: no late copy may undo that
+                used = bytes(byte ^ 0xFF for byte in data)
                 peer.memory[GUARD + at : GUARD + at + len(data)] = used
                 peer.expected[GUARD + at : GUARD + at + len(data)] = used
             else:
-                assert made.wr_id == len(self.got) - 1 and made.imm == self.imms[made.wr_id], f"immediate out of turn: {made}"
+                assert made.wr_id == len(self.got) - 1 and made.imm == self.imms[made.wr_id], (
+                    f"immediate out of turn: {made}"
+                )
 
     def intact(self) -> None:
-        """No byte has changed but those of writes under way, and of complete ones none since then."""
+        """No byte has changed but those of writes under way, and of complete ones none since
+        then."""
         peer = self.world.hosts[1 - self.side]
         now = bytearray(self.memory)
         complete = sum(made.status == OK for made in peer.done)
         for data, at, _ in peer.writes[complete:]:
             part = slice(GUARD + at, GUARD + at + len(data))
-            assert all(byte in (data[k], UNTOUCHED) for k, byte in enumerate(now[part])), f"h{self.number}: wrong bytes from {at} on"
+            assert all(byte in (data[k], UNTOUCHED) for k, byte in enumerate(now[part])), (
+                f"h{self.number}: wrong bytes from {at} on"
+            )
             now[part] = self.expected[part]
-        assert now == self.expected and set(self.other) == {UNTOUCHED}, f"h{self.number}: bytes that nobody wrote to have changed"
+        assert now == self.expected and set(self.other) == {UNTOUCHED}, (
+            f"h{self.number}: bytes that nobody wrote to have changed"
+        )
 
 
 class World:
-    """``may_fail``: whether queue pairs may go to ERROR. ``begin``: what time it is at the start."""
+    """``may_fail``: whether queue pairs may go to ERROR. ``begin``: what time it is at the
+    start."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = 0, **options: Any) -> None:
+    def __init__(
+        self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = 0, **options: Any
+    ) -> None:
         self.fabric, self.seed, self.may_fail = fabric, seed, may_fail
         self.rng = Random(f"world {seed}")
         self.network = Network(fabric)
@@ -217,7 +242,11 @@ class World:
         late, copies = 0, []
         rng = self.rng
         for w in self.weather:
-            if w.side != host.side or w.plane not in (-1, plane) or (rng.randrange(100) >= w.odds and w.kind != "skew"):
+            if (
+                w.side != host.side
+                or w.plane not in (-1, plane)
+                or (rng.randrange(100) >= w.odds and w.kind != "skew")
+            ):
                 continue
             most = w.rtts * self.rtt // 4
             if w.kind == "loss":
@@ -273,12 +302,21 @@ class World:
         for host, (idle, frames_in, frames_out) in zip(self.hosts, before, strict=True):
             answers = 4 * (host.frames_in - frames_in)  # a probe's answer may take several SACKs
             sent = host.frames_out - frames_out
-            assert sent <= paced + answers + 64, f"h{host.number} sent {sent} frames in {quarters / 4} RTTs"
-            # An arrival may leave nothing to say; a wake-up that finds nothing to do has to be rare.
+            assert sent <= paced + answers + 64, (
+                f"h{host.number} sent {sent} frames in {quarters / 4} RTTs"
+            )
+            # An arrival may leave nothing to say; a wake-up that finds nothing to do has to be
+            # rare.
             vain = host.idle - idle - (host.frames_in - frames_in)
-            assert vain <= 16 * (quarters // 4 + 2), f"h{host.number} woke {vain} times for nothing in {quarters / 4} RTTs"
+            assert vain <= 16 * (quarters // 4 + 2), (
+                f"h{host.number} woke {vain} times for nothing in {quarters / 4} RTTs"
+            )
             host.watch.bounded()
             host.intact()
 
     def all_done(self) -> bool:
-        return all(len(h.done) == len(h.writes) and len(self.hosts[1 - h.side].got) == len(self.hosts[1 - h.side].imms) for h in self.hosts)
+        return all(
+            len(h.done) == len(h.writes)
+            and len(self.hosts[1 - h.side].got) == len(self.hosts[1 - h.side].imms)
+            for h in self.hosts
+        )

@@ -15,12 +15,14 @@ from tests.suite.contained import unique
 
 @pytest.fixture(autouse=True)
 def own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that only play at measuring do not keep each other off, nor wait for a real measurement."""
+    """Tests that only play at measuring do not keep each other off, nor wait for a real
+    measurement."""
     monkeypatch.setattr("testbed.machine.exclusive.NAME", unique("mrcbed-test"))
 
 
 class CalmWatch(Watch):
-    """What a run of fakes is watched by: it uses none of the machine, which other tests keep busy meanwhile."""
+    """What a run of fakes is watched by: it uses none of the machine, which other tests keep busy
+    meanwhile."""
 
     def stop(self) -> None:
         super().stop()
@@ -39,8 +41,13 @@ def calm() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def asked_once() -> Iterator[None]:
-    """Git and each tool say once what they are, not in the manifest of every run: eight processes each."""
+    """Git and each tool say once what they are, not in the manifest of every run: eight processes
+    each."""
     ask, known, root = manifest._output, cache(manifest._output), manifest.ROOT
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest, "_output", lambda *command: (known if root == manifest.ROOT else ask)(*command))
+        patch.setattr(
+            manifest,
+            "_output",
+            lambda *command: (known if root == manifest.ROOT else ask)(*command),
+        )
         yield

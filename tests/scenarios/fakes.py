@@ -1,7 +1,9 @@
-"""A cluster without a network: agents that pretend to run a ring, or flows, on a virtual clock, and log as the real ones do.
+"""A cluster without a network: agents that pretend to run a ring, or flows, on a virtual clock, and
+log as the real ones do.
 
-Every flow gets half of its host's line, and one that counts messages has sent them all at once. In a ring
-MRC leaves a cut path half a us after its loss and goes on; RoCE stalls from the cut until ``reroute`` without its cable.
+Every flow gets half of its host's line, and one that counts messages has sent them all at once. In
+a ring MRC leaves a cut path half a us after its loss and goes on; RoCE stalls from the cut until
+``reroute`` without its cable.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ TICK = 3 * BEAT
 
 
 class FakeClock(WallClock):
-    """Time passes where somebody waits, and agents act meanwhile; for the runner it is a machine's, so it is watched."""
+    """Time passes where somebody waits, and agents act meanwhile; for the runner it is a machine's,
+    so it is watched."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(dilation=10_000)
@@ -85,7 +88,12 @@ class FakeAgent:
                 self.play = None
 
     def log(self, kind: str, t: int | None = None, **fields: Any) -> None:
-        self.log_file.write(json.dumps({"t": t or self.cluster.clock.now(), "kind": kind, "host": self.host, **fields}) + "\n")
+        self.log_file.write(
+            json.dumps(
+                {"t": t or self.cluster.clock.now(), "kind": kind, "host": self.host, **fields}
+            )
+            + "\n"
+        )
 
     def notifications(self) -> list[dict[str, Any]]:
         out, self.notes = self.notes, []
@@ -95,7 +103,13 @@ class FakeAgent:
         return getattr(self, f"op_{op}")(**args)
 
     def op_setup(
-        self, collective: str, ranks: list[int], rank: int, qps: int, slices: int, flows: list[dict[str, Any]] | None = None
+        self,
+        collective: str,
+        ranks: list[int],
+        rank: int,
+        qps: int,
+        slices: int,
+        flows: list[dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         self.rank, self.peer = rank, ranks[(rank + 1) % len(ranks)]
         around = {(rank + 1) % len(ranks), (rank - 1) % len(ranks)}
@@ -116,7 +130,10 @@ class FakeAgent:
     def op_paths(self) -> list[dict[str, Any]]:
         evs = path_evs(self.cluster.fabric, self.host, self.peer)
         mine = evs if self.transport == "mrc" else evs[-1:]
-        return [{"peer": self.peer, "plane": ev >> 16, "uplink": ev & 0xFFFF, "ev": ev, "state": "GOOD"} for ev in mine]
+        return [
+            {"peer": self.peer, "plane": ev >> 16, "uplink": ev & 0xFFFF, "ev": ev, "state": "GOOD"}
+            for ev in mine
+        ]
 
     def op_reroute(self, dead_links: list[str]) -> dict[str, Any]:
         assert self.transport != "mrc"
@@ -128,12 +145,21 @@ class FakeAgent:
         return {}
 
     def op_start(
-        self, collective: str, message_bytes: int, seed: int, dtype: str = "", steps: int = 0, warmup: int = 0,
-        outstanding: int = 0, at: int = 0,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        collective: str,
+        message_bytes: int,
+        seed: int,
+        dtype: str = "",
+        steps: int = 0,
+        warmup: int = 0,
+        outstanding: int = 0,
+        at: int = 0,
+    ) -> dict[str, Any]:
         flows = collective == "flows"
         assert not flows or (at >= self.cluster.clock.now() and outstanding > 0)
-        self.play = self.flows(message_bytes, at) if flows else self.ring(message_bytes, steps, warmup)
+        self.play = (
+            self.flows(message_bytes, at) if flows else self.ring(message_bytes, steps, warmup)
+        )
         self.due = self.cluster.clock.now()
         return {}
 
@@ -141,7 +167,10 @@ class FakeAgent:
         if self.transport == "mrc":
             return False
         ev = self.op_paths()[0]["ev"]
-        return any(ev in evs_over(self.cluster.fabric, self.host, self.peer, link) for link in self.cluster.down - self.dead)
+        return any(
+            ev in evs_over(self.cluster.fabric, self.host, self.peer, link)
+            for link in self.cluster.down - self.dead
+        )
 
     def flows(self, message_bytes: int, at: int) -> Iterator[int]:
         fabric = self.cluster.fabric
@@ -157,13 +186,35 @@ class FakeAgent:
                     self.log("flow", t=t, flow=number, bin_ps=bin_ps, rx=half)
             if flow["src"] == self.rank:
                 for k in range(flow["messages"] or 1):
-                    self.log("message", t=end, flow=number, number=k, bytes=message_bytes, start_ps=begin, end_ps=end)
-                said = {"wrong": int(self.cluster.wrong_at == number), "start_ps": begin, "end_ps": end}
-                self.notes.append({"event": "flow", "flow": number, "rank": self.rank, "messages": 1, "bytes": 0, **said})
+                    self.log(
+                        "message",
+                        t=end,
+                        flow=number,
+                        number=k,
+                        bytes=message_bytes,
+                        start_ps=begin,
+                        end_ps=end,
+                    )
+                said = {
+                    "wrong": int(self.cluster.wrong_at == number),
+                    "start_ps": begin,
+                    "end_ps": end,
+                }
+                self.notes.append(
+                    {
+                        "event": "flow",
+                        "flow": number,
+                        "rank": self.rank,
+                        "messages": 1,
+                        "bytes": 0,
+                        **said,
+                    }
+                )
         self.notes.append({"event": "done", "rank": self.rank, "wrong": 0})
 
     def ahead(self, step: int) -> bool:
-        """Whether a rank has to wait before it ends this step: in a ring none ends one that another has not begun."""
+        """Whether a rank has to wait before it ends this step: in a ring none ends one that another
+        has not begun."""
         return any(a.steps_done < step for a in self.cluster.agents if a.play is not None)
 
     def ring(self, message_bytes: int, steps: int, warmup: int) -> Iterator[int]:
@@ -187,26 +238,57 @@ class FakeAgent:
             while self.ahead(step):
                 yield clock.now() + BEAT
             if step == self.cluster.break_at and self.rank == 1:
-                self.notes.append({"event": "failed", "rank": self.rank, "peer_rank": 2, "reason": "retries exhausted"})
+                self.notes.append(
+                    {
+                        "event": "failed",
+                        "rank": self.rank,
+                        "peer_rank": 2,
+                        "reason": "retries exhausted",
+                    }
+                )
                 return
             ok = not (self.cluster.wrong_at == step and self.rank == 0)
-            said = {"rank": self.rank, "step": step, "start_ps": start, "end_ps": start + 10 * TICK + stalled_ps, "ok": ok}
+            said = {
+                "rank": self.rank,
+                "step": step,
+                "start_ps": start,
+                "end_ps": start + 10 * TICK + stalled_ps,
+                "ok": ok,
+            }
             self.log("step", **said)
             self.steps_done = step + 1
             self.notes.append({"event": "step", **said})
             if step == self.cluster.interrupt_at and self.rank == 0:
                 self.cluster.interrupted = True
-        self.notes.append({"event": "done", "rank": self.rank, "wrong": int(self.cluster.wrong_at >= 0 and self.rank == 0)})
+        self.notes.append(
+            {
+                "event": "done",
+                "rank": self.rank,
+                "wrong": int(self.cluster.wrong_at >= 0 and self.rank == 0),
+            }
+        )
 
     def leave_and_return(self, links: set[str], now: int) -> None:
         """What MRC says of cables that went or came back."""
         for link in links:
             for ev in evs_over(self.cluster.fabric, self.host, self.peer, link):
                 if link in self.cluster.down:
-                    self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ps=now - 4 * BEAT)
-                    change = {"from": "GOOD", "to": "ASSUMED_BAD", "cause": "loss", "last_data_ps": now - 3 * BEAT}
+                    self.log(
+                        "loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ps=now - 4 * BEAT
+                    )
+                    change = {
+                        "from": "GOOD",
+                        "to": "ASSUMED_BAD",
+                        "cause": "loss",
+                        "last_data_ps": now - 3 * BEAT,
+                    }
                 else:
-                    change = {"from": "ASSUMED_BAD", "to": "GOOD", "cause": "probed", "last_data_ps": 0}
+                    change = {
+                        "from": "ASSUMED_BAD",
+                        "to": "GOOD",
+                        "cause": "probed",
+                        "last_data_ps": 0,
+                    }
                 self.log("ev", t=now, peer=self.peer, ev=ev, **change)
 
     def op_quiesce(self) -> None:
@@ -215,7 +297,14 @@ class FakeAgent:
     def op_counters(self) -> dict[str, Any]:
         assert self.quiesced
         delivered = 99 - (self.cluster.vanished if self.host == 0 else 0)
-        return {"tx_packets": 100, "rx_packets": delivered, "retransmitted": 1, "tx_refused": 0, "rx_ring_drops": 0, "rx_bad_rkey": 0}
+        return {
+            "tx_packets": 100,
+            "rx_packets": delivered,
+            "retransmitted": 1,
+            "tx_refused": 0,
+            "rx_ring_drops": 0,
+            "rx_bad_rkey": 0,
+        }
 
     def op_stop(self) -> dict[str, Any]:
         self.play = None
@@ -226,12 +315,25 @@ class FakeAgent:
 
 
 class FakeCluster:
-    """``break_at``, ``wrong_at``, ``interrupt_at``: at the end of that step a rank fails, has a wrong sum, or the user presses Ctrl-C."""
+    """``break_at``, ``wrong_at``, ``interrupt_at``: at the end of that step a rank fails, has a
+    wrong sum, or the user presses Ctrl-C."""
 
     def __init__(
-        self, fabric: Fabric, *, break_at: int = -1, wrong_at: int = -1, interrupt_at: int = -1, vanished: int = 0, die: bool = False
+        self,
+        fabric: Fabric,
+        *,
+        break_at: int = -1,
+        wrong_at: int = -1,
+        interrupt_at: int = -1,
+        vanished: int = 0,
+        die: bool = False,
     ) -> None:
-        self.fabric, self.break_at, self.wrong_at, self.interrupt_at = fabric, break_at, wrong_at, interrupt_at
+        self.fabric, self.break_at, self.wrong_at, self.interrupt_at = (
+            fabric,
+            break_at,
+            wrong_at,
+            interrupt_at,
+        )
         self.vanished, self.die = vanished, die
         self.clock = FakeClock(self)
         self.agents: list[FakeAgent] = []
@@ -243,7 +345,8 @@ class FakeCluster:
         self.there: dict[int, Injected] = {}
         self.events: list[FaultEvent] = []
         self.calls: list[tuple[Any, ...]] = []
-        self.alone: list[bool] = []  # of every start of agents: whether each had to have a process of its own
+        # of every start of agents: whether each had to have a process of its own
+        self.alone: list[bool] = []
         self.lost = 0
         self.interrupted = False
 
@@ -256,11 +359,22 @@ class FakeCluster:
             agent.op_stop()
 
     def start_agents(
-        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
-    ) -> None:  # fmt: skip
-        self.calls.append(("agents", transport, dict(options), seed, *([policy] if policy != "none" else [])))
+        self,
+        transport: str,
+        options: dict[str, Any],
+        log_dir: Path,
+        seed: int,
+        policy: str = "none",
+        alone: bool = True,
+    ) -> None:
+        self.calls.append(
+            ("agents", transport, dict(options), seed, *([policy] if policy != "none" else []))
+        )
         self.alone.append(alone)
-        self.agents = [FakeAgent(self, host, transport, log_dir / f"h{host}.jsonl") for host in range(self.fabric.host_count)]
+        self.agents = [
+            FakeAgent(self, host, transport, log_dir / f"h{host}.jsonl")
+            for host in range(self.fabric.host_count)
+        ]
 
     def stop_agents(self) -> None:
         for agent in self.agents:
@@ -270,7 +384,10 @@ class FakeCluster:
         self.calls.append(("reroute", *dead_links))
 
     def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
-        return [{"t_ps": self.clock.now(), "event": "link-down", "link": name} for name in sorted(self.down)]
+        return [
+            {"t_ps": self.clock.now(), "event": "link-down", "link": name}
+            for name in sorted(self.down)
+        ]
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
@@ -293,7 +410,12 @@ class FakeCluster:
         return told
 
     def settle(self) -> None:
-        down = {link for made in self.there.values() if KINDS[made.target.kind].takes for link in made.target.links}
+        down = {
+            link
+            for made in self.there.values()
+            if KINDS[made.target.kind].takes
+            for link in made.target.links
+        }
         self.calls += [("link", link, link not in down) for link in sorted(down ^ self.down)]
         self.down = down
 
@@ -322,9 +444,21 @@ class FakeCluster:
     def counters(self) -> list[dict[str, Any]]:
         flushed = self.lost
         self.lost += self.fabric.host_count  # one packet a host, between two readings
-        common = {"peer": "", "link": "", "kind": "nic", "admitted_packets": 100, "backlog_bytes": 0}
+        common = {
+            "peer": "",
+            "link": "",
+            "kind": "nic",
+            "admitted_packets": 100,
+            "backlog_bytes": 0,
+        }
         return [
-            {**common, "port": p.name, "node": p.node, "plane": p.plane, "flushed_packets": flushed if p.number == 1 else 0}
+            {
+                **common,
+                "port": p.name,
+                "node": p.node,
+                "plane": p.plane,
+                "flushed_packets": flushed if p.number == 1 else 0,
+            }
             for p in self.fabric.ports
         ]
 

@@ -1,4 +1,5 @@
-"""A small scenario of the tests' own, which no change to the shipped ones changes: three transports, two fabrics, a cable that dies."""
+"""A small scenario of the tests' own, which no change to the shipped ones changes: three
+transports, two fabrics, a cable that dies."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ check = "mrc.wrong == 0"
 
 
 def small(directory: Path, more: str = "", **given: Any) -> Scenario:
-    """The scenario ``small``, with ``more`` at the end of its file; ``given`` as load_scenario takes it."""
+    """The scenario ``small``, with ``more`` at the end of its file; ``given`` as load_scenario
+    takes it."""
     file = directory / "small.toml"
     file.write_text(TEXT + more)
     return load_scenario(str(file), **given)
@@ -53,7 +55,8 @@ def small(directory: Path, more: str = "", **given: Any) -> Scenario:
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Runs leave no figures and no report meanwhile: seconds each, for tests whose subject they are not."""
+    """Runs leave no figures and no report meanwhile: seconds each, for tests whose subject they are
+    not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
         patch.setattr("scenarios.show.replay_page.replay", lambda directory: directory)
@@ -63,7 +66,8 @@ def undrawn() -> Iterator[None]:
 
 @contextmanager
 def only_drawn(*kinds: str) -> Iterator[None]:
-    """Of all figures only these kinds are drawn meanwhile: the others take seconds where no test looks at them."""
+    """Of all figures only these kinds are drawn meanwhile: the others take seconds where no test
+    looks at them."""
     with pytest.MonkeyPatch.context() as patch:
         for kind in figures().keys() - set(kinds):
             patch.setitem(figures(), kind, lambda stored, directory: [])

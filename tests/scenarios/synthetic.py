@@ -1,6 +1,8 @@
-"""Records of runs of flows, made by hand: what agents and runner would have written had the network behaved as a function says.
+"""Records of runs of flows, made by hand: what agents and runner would have written had the network
+behaved as a function says.
 
-``make`` writes a results directory for a scenario, ``Play`` says how each transport plays its part. No clock, no network.
+``make`` writes a results directory for a scenario, ``Play`` says how each transport plays its part.
+No clock, no network.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ class Play:
     """How a run goes; ``t`` is beats from t0."""
 
     rate: Callable[[Flow, Fabric, float], float] = _line  # bits/s of payload while a flow sends
-    queue: Callable[[str, str, Fabric, float], int] = lambda port, group, fabric, t: 0  # bytes, by port and group
-    packets: Callable[[Flow, int, float], int] | None = None  # (flow, place of the EV among its own, t) -> packets in a bin
+    # bytes, by port and group
+    queue: Callable[[str, str, Fabric, float], int] = lambda port, group, fabric, t: 0
+    # (flow, place of the EV among its own, t) -> packets in a bin
+    packets: Callable[[Flow, int, float], int] | None = None
     cwnd: Callable[[Flow, Fabric, float], int] | None = None  # bytes
     losses: list[str] = field(default_factory=list)  # rules of loss events
     rtos: int = 0
@@ -71,31 +75,63 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
         while t < begin + flow.for_ps if flow.for_ps is not None else left:
             at = (t - T0) / BEAT
             got = play.rate(flow, fabric, at) * bin_ps / BYTE
-            logs.setdefault(hosts[flow.dst], []).append({"t": t, "kind": "flow", "flow": number, "bin_ps": bin_ps, "rx": round(got)})
+            logs.setdefault(hosts[flow.dst], []).append(
+                {"t": t, "kind": "flow", "flow": number, "bin_ps": bin_ps, "rx": round(got)}
+            )
             owed += got
             while owed >= size and (left is None or left):
                 owed -= size
                 posted = max(begin, t - 4 * bin_ps) if number_of else begin
-                said = {"number": number_of, "bytes": size, "start_ps": posted, "end_ps": t + bin_ps}
-                logs.setdefault(hosts[flow.src], []).append({"t": t + bin_ps, "kind": "message", "flow": number, **said})
+                said = {
+                    "number": number_of,
+                    "bytes": size,
+                    "start_ps": posted,
+                    "end_ps": t + bin_ps,
+                }
+                logs.setdefault(hosts[flow.src], []).append(
+                    {"t": t + bin_ps, "kind": "message", "flow": number, **said}
+                )
                 number_of += 1
                 left = None if left is None else left - 1
             sender = logs.setdefault(hosts[flow.src], [])
             if play.packets is not None:
-                tx = {str(ev): play.packets(flow, i, at) for i, ev in enumerate(evs_of(flow, fabric, hosts))}
+                tx = {
+                    str(ev): play.packets(flow, i, at)
+                    for i, ev in enumerate(evs_of(flow, fabric, hosts))
+                }
                 tx = {ev: n for ev, n in tx.items() if n}
-                sender.append({"t": t, "kind": "evs", "peer": hosts[flow.dst], "bin_ps": bin_ps, "tx": tx})
+                sender.append(
+                    {"t": t, "kind": "evs", "peer": hosts[flow.dst], "bin_ps": bin_ps, "tx": tx}
+                )
             if play.cwnd is not None:
                 window = play.cwnd(flow, fabric, at)
-                seen = {"cwnd": window, "in_flight": window * 9 // 10, "srtt_ps": fabric.base_rtt_ps}
-                sender.append({"t": t, "kind": "cwnd", "flow": number, "peer": hosts[flow.dst], "qpn": 7 + number, **seen})
+                seen = {
+                    "cwnd": window,
+                    "in_flight": window * 9 // 10,
+                    "srtt_ps": fabric.base_rtt_ps,
+                }
+                sender.append(
+                    {
+                        "t": t,
+                        "kind": "cwnd",
+                        "flow": number,
+                        "peer": hosts[flow.dst],
+                        "qpn": 7 + number,
+                        **seen,
+                    }
+                )
             t += bin_ps
         end = max(end, t)
     first = logs.setdefault(0, [])
-    first += [{"t": T0 + 2, "kind": "loss", "peer": 1, "ev": 0, "psn": 1, "rule": rule, "sent_ps": T0} for rule in play.losses]
+    first += [
+        {"t": T0 + 2, "kind": "loss", "peer": 1, "ev": 0, "psn": 1, "rule": rule, "sent_ps": T0}
+        for rule in play.losses
+    ]
     first += [{"t": T0 + 3, "kind": "rto", "peer": 1, "psn": 1, "firing": 1}] * play.rtos
     for host, lines in logs.items():
-        (where / f"h{host}.jsonl").write_text("".join(json.dumps({**line, "host": host}) + "\n" for line in lines))
+        (where / f"h{host}.jsonl").write_text(
+            "".join(json.dumps({**line, "host": host}) + "\n" for line in lines)
+        )
     sample_ps = fabric.base_rtt_ps // 8
     samples = [
         {"t": t, "port": port, "bytes": play.queue(port, group, fabric, (t - T0) / BEAT)}
@@ -103,24 +139,55 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
         for port, group in ports.items()
     ]
     (where / "queues.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
-    (where / "runner.jsonl").write_text(json.dumps({"t": T0, "kind": "start", "key": spec.key}) + "\n")
+    (where / "runner.jsonl").write_text(
+        json.dumps({"t": T0, "kind": "start", "key": spec.key}) + "\n"
+    )
     paths: dict[str, list[dict[str, Any]]] = {}
     for flow in flows:
         used = evs_of(flow, fabric, hosts)
         for ev in path_evs(fabric, hosts[flow.src], hosts[flow.dst]):
-            paths.setdefault(str(hosts[flow.src]), []).append({"peer": hosts[flow.dst], "ev": ev, "active": ev in used})
-    notes = [{"flow": i, "rank": f.src, "wrong": play.wrong if i == 0 else 0} for i, f in enumerate(flows)]
+            paths.setdefault(str(hosts[flow.src]), []).append(
+                {"peer": hosts[flow.dst], "ev": ev, "active": ev in used}
+            )
+    notes = [
+        {"flow": i, "rank": f.src, "wrong": play.wrong if i == 0 else 0}
+        for i, f in enumerate(flows)
+    ]
     record = {
-        "key": spec.key, "transport": transport.name, "kind": transport.kind, "fabric": fabric.to_dict(), "placement": spec.placement,
-        "settings": spec.settings, "seed": spec.seed, "ranks": hosts, "workload": work.kind, "message_bytes": work.message_bytes,
-        "dtype": work.dtype, "steps": work.steps, "warmup_steps": work.warmup_steps, "settle_ps": work.settle_ps,
-        "reconvergence_ps": transport.reconvergence_ps, "qps": transport.qps,
-        "options": transport.options, "outcome": "done", "reason": "", "window": [T0, end], "fault_links": [], "faults_missed": [],
-        "flows": [asdict(flow) for flow in flows], "t0": T0, "queue_ports": ports, "flow_notes": notes, "paths": paths,
-        "wrong": {"0": play.wrong}, "agent_counters": {"0": {"tx_packets": 9, "rx_packets": 9}},
-        "counters_before": [{"port": port, "backlog_peak_bytes": 0} for port in ports] or [{"port": "h0-p0"}],
-        "counters_after": [{"port": port, "node": "p0-t0-0", **play.ports} for port in ports] or [{"port": "h0-p0", "node": "h0"}],
-    }  # fmt: skip
+        "key": spec.key,
+        "transport": transport.name,
+        "kind": transport.kind,
+        "fabric": fabric.to_dict(),
+        "placement": spec.placement,
+        "settings": spec.settings,
+        "seed": spec.seed,
+        "ranks": hosts,
+        "workload": work.kind,
+        "message_bytes": work.message_bytes,
+        "dtype": work.dtype,
+        "steps": work.steps,
+        "warmup_steps": work.warmup_steps,
+        "settle_ps": work.settle_ps,
+        "reconvergence_ps": transport.reconvergence_ps,
+        "qps": transport.qps,
+        "options": transport.options,
+        "outcome": "done",
+        "reason": "",
+        "window": [T0, end],
+        "fault_links": [],
+        "faults_missed": [],
+        "flows": [asdict(flow) for flow in flows],
+        "t0": T0,
+        "queue_ports": ports,
+        "flow_notes": notes,
+        "paths": paths,
+        "wrong": {"0": play.wrong},
+        "agent_counters": {"0": {"tx_packets": 9, "rx_packets": 9}},
+        "counters_before": [{"port": port, "backlog_peak_bytes": 0} for port in ports]
+        or [{"port": "h0-p0"}],
+        "counters_after": [{"port": port, "node": "p0-t0-0", **play.ports} for port in ports]
+        or [{"port": "h0-p0", "node": "h0"}],
+    }
     (where / "run.json").write_text(json.dumps(record))
     return Run(where)
 
@@ -140,4 +207,6 @@ def make(directory: Path, scenario: Scenario, plays: dict[str, Play]) -> Summary
 def write_manifest(directory: Path, scenario: Scenario, summary: Summary) -> None:
     """As the runner leaves it at a run's end."""
     fidelity = {run.run: {"verdict": run.verdict} for run in summary.runs}
-    (directory / "manifest.json").write_text(json.dumps({**make_manifest(scenario, []), "fidelity": fidelity}, default=str))
+    (directory / "manifest.json").write_text(
+        json.dumps({**make_manifest(scenario, []), "fidelity": fidelity}, default=str)
+    )

@@ -1,4 +1,5 @@
-"""What an endpoint remembers: facts about the fabric, queue pairs, paths, packets. Times are picoseconds, sequence numbers 24 bits."""
+"""What an endpoint remembers: facts about the fabric, queue pairs, paths, packets. Times are
+picoseconds, sequence numbers 24 bits."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Completion(NamedTuple):
 
 
 def diff(a: int, b: int, bits: int = 24) -> int:
-    """a - b as a signed number of `bits` bits (section 1: PSNs compare as signed 24-bit differences)."""
+    """a - b as a signed number of `bits` bits (section 1: PSNs compare as signed 24-bit
+    differences)."""
     half = 1 << (bits - 1)
     return ((a - b + half) & ((1 << bits) - 1)) - half
 
@@ -46,7 +48,8 @@ def add(psn: int, n: int) -> int:
 
 
 def unit_ps(base_rtt_ps: int) -> int:
-    """Unit of timestamps: least power of two from 128 ps on with which 16 bits last 256 base RTTs (section 4)."""
+    """Unit of timestamps: least power of two from 128 ps on with which 16 bits last 256 base RTTs
+    (section 4)."""
     unit = 128
     while unit << 16 < 256 * base_rtt_ps:
         unit *= 2
@@ -143,9 +146,11 @@ class Qp:
     done: int = 0  # messages acknowledged
     last_done: int = 0  # PSN of the last one's end
     messages: deque[Message] = field(default_factory=deque)
-    ends: dict[int, int] = field(default_factory=dict)  # number of messages -> PSN of the last one's end
+    # number of messages -> PSN of the last one's end
+    ends: dict[int, int] = field(default_factory=dict)
     fresh: deque[Out] = field(default_factory=deque)
-    flight: dict[int, Out] = field(default_factory=dict)  # sent and not known to have arrived, oldest first
+    # sent and not known to have arrived, oldest first
+    flight: dict[int, Out] = field(default_factory=dict)
     log: dict[int, list[Sent]] = field(default_factory=dict)
     probes: dict[int, Sent] = field(default_factory=dict)
     waiting: dict[int, Path | None] = field(default_factory=dict)  # probes not answered
@@ -155,7 +160,8 @@ class Qp:
     newest: int | None = None  # count of bytes of the newest SACK
     latest_arrival: int = -1  # when the latest packet known to have arrived was sent
     planes: list[Plane] = field(default_factory=list)
-    turns: list[int] = field(default_factory=lambda: [0, 0])  # plane of the next new packet, of the next retransmission
+    # plane of the next new packet, of the next retransmission
+    turns: list[int] = field(default_factory=lambda: [0, 0])
     rtts: deque[int] = field(default_factory=lambda: deque(maxlen=64))
     srtt: int = 0
     rto_at: int | None = None
@@ -183,7 +189,8 @@ class Qp:
     refused_at: int | None = None
     reverse: int = 0  # plane of the next control packet
     heard: dict[int, int] = field(default_factory=dict)  # EV -> when data arrived
-    proven: dict[int, int] = field(default_factory=dict)  # EV -> when it was known to work towards the peer
+    # EV -> when it was known to work towards the peer
+    proven: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass

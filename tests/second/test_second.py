@@ -1,4 +1,5 @@
-"""Two of the second endpoint against each other over a small network, headers by hand, and wrong peers that its judge must find."""
+"""Two of the second endpoint against each other over a small network, headers by hand, and wrong
+peers that its judge must find."""
 
 from __future__ import annotations
 
@@ -18,19 +19,43 @@ Mutate = Callable[[bytearray], None]
 def outer(src: int, dst: int, ev: int) -> bytes:
     """Block, T0 of src, T1 by uplink, T0 of dst, downlink (addressing page); one host per T0."""
     plane = (ev >> 16) << 12
-    sids = (plane | 1 << 10 | src, plane | 2 << 10 | ev & 0xFFFF, plane | 1 << 10 | dst, plane | 3 << 10)
+    sids = (
+        plane | 1 << 10 | src,
+        plane | 2 << 10 | ev & 0xFFFF,
+        plane | 1 << 10 | dst,
+        plane | 3 << 10,
+    )
     return bytes.fromhex("fcbbbb00") + b"".join(sid.to_bytes(2, "big") for sid in sids) + bytes(4)
 
 
 def facts(host: int, trimming: bool) -> Facts:
     evs = [plane << 16 | path for plane in range(PLANES) for path in range(PATHS)]
-    return Facts(host, PLANES, MTU, RTT, RATE, trimming, 4791, lambda peer: evs, lambda peer, ev: outer(host, peer, ev), 64)
+    return Facts(
+        host,
+        PLANES,
+        MTU,
+        RTT,
+        RATE,
+        trimming,
+        4791,
+        lambda peer: evs,
+        lambda peer, ev: outer(host, peer, ev),
+        64,
+    )
 
 
 class Net:
     """Planes x paths, each a FIFO per direction and class, with a delay of its own."""
 
-    def __init__(self, seed: int = 0, trimming: bool = False, loss: float = 0, twice: float = 0, trim: float = 0, mark: float = 0) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        trimming: bool = False,
+        loss: float = 0,
+        twice: float = 0,
+        trim: float = 0,
+        mark: float = 0,
+    ) -> None:
         self.random, self.now, self.count = random.Random(seed), 0, 0
         self.loss, self.twice, self.trim, self.mark = loss, twice, trim, mark
         self.ends = [Endpoint(facts(host, trimming), seed) for host in (0, 1)]
@@ -45,7 +70,9 @@ class Net:
         for host in (0, 1):
             self.ends[host].connect_qp(0, self.qpns[host], info[1 - host])
         self.memory = [bytearray(b"\xa5" * (1 << 20)) for _ in (0, 1)]
-        self.keys = [self.ends[host].register(memoryview(self.memory[host])[4096:-4096]) for host in (0, 1)]
+        self.keys = [
+            self.ends[host].register(memoryview(self.memory[host])[4096:-4096]) for host in (0, 1)
+        ]
         self.done: list[list[Completion]] = [[], []]
 
     def send(self, host: int, plane: int, frame: bytes) -> None:
@@ -63,15 +90,22 @@ class Net:
             data[15] |= 0x30
         trimmed = not control and self.random.random() < self.trim
         if trimmed:
-            data[14:16] = (6 << 12 | self.random.choice((18, 20)) << 6 | data[15] & 0x3F).to_bytes(2, "big")
+            data[14:16] = (6 << 12 | self.random.choice((18, 20)) << 6 | data[15] & 0x3F).to_bytes(
+                2, "big"
+            )
             del data[142:]
             data[18:20] = (len(data) - 54).to_bytes(2, "big")
         key = (host, ev, control or trimmed)
-        at = max(self.now + (3500 + 700 * (ev % 4) + 150 * (ev >> 16)) * NS, self.fifo.get(key, 0) + 90 * NS)
+        at = max(
+            self.now + (3500 + 700 * (ev % 4) + 150 * (ev >> 16)) * NS,
+            self.fifo.get(key, 0) + 90 * NS,
+        )
         self.fifo[key] = at
         for copy in range(1 + again):
             self.count += 1
-            heapq.heappush(self.heap, (at + copy * 2500 * NS, self.count, 1 - host, plane, bytes(data)))
+            heapq.heappush(
+                self.heap, (at + copy * 2500 * NS, self.count, 1 - host, plane, bytes(data))
+            )
 
     def port(self, host: int, plane: int, up: bool) -> None:
         self.up[host][plane] = up
@@ -101,13 +135,16 @@ class Net:
 
 
 def bulk(test: unittest.TestCase, net: Net, both: bool = True, messages: int = 40) -> None:
-    """Messages of many sizes in both directions; every byte, every completion and the guards are looked at."""
+    """Messages of many sizes in both directions; every byte, every completion and the guards are
+    looked at."""
     want = [bytearray(b"\xa5" * (1 << 20)) for _ in (0, 1)]
     imms: list[list[int]] = [[], []]
     for host in (0, 1) if both else (0,):
         at = 0
         for n in range(messages):
-            data = net.random.randbytes(net.random.choice((0, 1, 3, MTU - 1, MTU, MTU + 1, 5 * MTU + 7, 30 * MTU)))
+            data = net.random.randbytes(
+                net.random.choice((0, 1, 3, MTU - 1, MTU, MTU + 1, 5 * MTU + 7, 30 * MTU))
+            )
             imm = net.random.getrandbits(32) if n % 3 == 0 else None
             if imm is not None:
                 imms[1 - host].append(imm)
@@ -117,11 +154,21 @@ def bulk(test: unittest.TestCase, net: Net, both: bool = True, messages: int = 4
             net.ends[host].post_write(net.qpns[host], n, data, va + at, rkey, imm)
             at += len(data)
     senders = (0, 1) if both else (0,)
-    net.run(20 * MS, lambda: all(sum(one.kind == "write" for one in net.done[host]) == messages for host in senders) and not net.events)
+    net.run(
+        20 * MS,
+        lambda: (
+            all(sum(one.kind == "write" for one in net.done[host]) == messages for host in senders)
+            and not net.events
+        ),
+    )
     for host in senders:
         writes = [one for one in net.done[host] if one.kind == "write"]
-        test.assertEqual([(one.wr_id, one.status) for one in writes], [(n, "ok") for n in range(messages)])
-        test.assertEqual([one.imm for one in net.done[1 - host] if one.kind == "receive"], imms[1 - host])
+        test.assertEqual(
+            [(one.wr_id, one.status) for one in writes], [(n, "ok") for n in range(messages)]
+        )
+        test.assertEqual(
+            [one.imm for one in net.done[1 - host] if one.kind == "receive"], imms[1 - host]
+        )
         test.assertEqual(net.memory[1 - host], want[1 - host])
     for end in net.ends:
         test.assertEqual(end.violations, [])
@@ -158,23 +205,43 @@ class Transfers(unittest.TestCase):
             bulk(self, net, messages=60)
             self.assertGreater(net.ends[0].counters["paths_bad"], 0)
             net.run(net.now + 3 * MS)
-            bulk_again = [path for qp in net.ends[0].qps.values() for plane in qp.planes for path in plane.paths if path.state != "GOOD"]
+            bulk_again = [
+                path
+                for qp in net.ends[0].qps.values()
+                for plane in qp.planes
+                for path in plane.paths
+                if path.state != "GOOD"
+            ]
             self.assertEqual([path.ev for path in bulk_again if path.state == "ASSUMED_BAD"], [])
 
     def test_port(self) -> None:
         net = Net(7, loss=0.002)
-        net.events += [(15_000 * NS, lambda: net.port(0, 2, False)), (60_000 * NS, lambda: net.port(0, 2, True))]
-        net.events += [(70_000 * NS, lambda: net.port(1, 1, False)), (120_000 * NS, lambda: net.port(1, 1, True))]
+        net.events += [
+            (15_000 * NS, lambda: net.port(0, 2, False)),
+            (60_000 * NS, lambda: net.port(0, 2, True)),
+        ]
+        net.events += [
+            (70_000 * NS, lambda: net.port(1, 1, False)),
+            (120_000 * NS, lambda: net.port(1, 1, True)),
+        ]
         bulk(self, net, messages=100)
         net.run(net.now + MS // 2)
-        self.assertTrue(all(plane.state == "USED" for qp in net.ends[0].qps.values() for plane in qp.planes))
+        self.assertTrue(
+            all(plane.state == "USED" for qp in net.ends[0].qps.values() for plane in qp.planes)
+        )
         self.assertEqual([end.violations for end in net.ends], [[], []])
 
     def test_errors(self) -> None:
-        for rkey, va, imm, status in ((1, 0, None, "access"), (0, 1 << 20, None, "access"), (0, 0, 7, "operation")):
+        for rkey, va, imm, status in (
+            (1, 0, None, "access"),
+            (0, 1 << 20, None, "access"),
+            (0, 0, 7, "operation"),
+        ):
             net = Net(8)
             base, key = net.keys[1]
-            net.ends[0].post_write(net.qpns[0], 1, b"x" * 3000, base + va, key + rkey & 0xFFFFFFFF, imm)
+            net.ends[0].post_write(
+                net.qpns[0], 1, b"x" * 3000, base + va, key + rkey & 0xFFFFFFFF, imm
+            )
             net.ends[0].post_write(net.qpns[0], 2, b"y", base, key)
             net.run(3 * MS)
             self.assertEqual([one.status for one in net.done[0]], [status, "flushed"])
@@ -193,28 +260,62 @@ class Bytes(unittest.TestCase):
         by_hand = {
             "BTH": (
                 "c6 10 ffff 00 123456 b0 abcdef",
-                {"opcode": 0xC6, "pad": 1, "pkey": 0xFFFF, "qpn": 0x123456, "a": 1, "rtx": 1, "ts": 1},
+                {
+                    "opcode": 0xC6,
+                    "pad": 1,
+                    "pkey": 0xFFFF,
+                    "qpn": 0x123456,
+                    "a": 1,
+                    "rtx": 1,
+                    "ts": 1,
+                },
             ),
             "METH": ("0102 0304", {"rqmsn": 0x0102, "msn": 0x0304}),
             "TSETH": ("beef 0001", {"timestamp": 0xBEEF, "ftype": 1}),
-            "RETH": ("0011223344556677 deadbeef 00001000", {"va": 0x0011223344556677, "rkey": 0xDEADBEEF, "dmalen": 4096}),
+            "RETH": (
+                "0011223344556677 deadbeef 00001000",
+                {"va": 0x0011223344556677, "rkey": 0xDEADBEEF, "dmalen": 4096},
+            ),
             "Imm": ("01020304", {"imm": 0x01020304}),
             "AETH": ("61 000007", {"syndrome": 0x61, "msn": 7}),
             "SETH": (
                 "00 22 0005 00010002 1111 2222 00 abcdef 00 08 fffe 8000000000000001",
-                {"m": 1, "pr": 1, "offset": 5, "ev": 0x10002, "sender": 0x1111, "receiver": 0x2222, "cum": 0xABCDEF, "window": 8}
+                {
+                    "m": 1,
+                    "pr": 1,
+                    "offset": 5,
+                    "ev": 0x10002,
+                    "sender": 0x1111,
+                    "receiver": 0x2222,
+                    "cum": 0xABCDEF,
+                    "window": 8,
+                }
                 | {"base": 0xFFFE, "bitmap": 1 << 63 | 1},
             ),
-            "CC_STATE": ("1234 0003 90 000102", {"timestamp": 0x1234, "ooo": 3, "restore": 1, "penalty": 16, "bytes": 0x102}),
+            "CC_STATE": (
+                "1234 0003 90 000102",
+                {"timestamp": 0x1234, "ooo": 3, "restore": 1, "penalty": 16, "bytes": 0x102},
+            ),
             "NETH": (
                 "0000 02 00 00010002 1111 2222 00 abcdef 2000 1234",
-                {"reason": 2, "ev": 0x10002, "sender": 0x1111, "receiver": 0x2222, "psn": 0xABCDEF, "cctype": 2, "timestamp": 0x1234},
+                {
+                    "reason": 2,
+                    "ev": 0x10002,
+                    "sender": 0x1111,
+                    "receiver": 0x2222,
+                    "psn": 0xABCDEF,
+                    "cctype": 2,
+                    "timestamp": 0x1234,
+                },
             ),
             "PETH": (
                 "000000 00 0009 0000 1111 2222 1234 0001",
                 {"id": 9, "sender": 0x1111, "receiver": 0x2222, "timestamp": 0x1234, "ftype": 1},
             ),
-            "ERTH": ("0001 0000 0000000b 00000000 1234 0001", {"operation": 1, "mask": 11, "timestamp": 0x1234, "ftype": 1}),
+            "ERTH": (
+                "0001 0000 0000000b 00000000 1234 0001",
+                {"operation": 1, "mask": 11, "timestamp": 0x1234, "ftype": 1},
+            ),
             "EETH": ("0004" + "00" * 26 + "1234" + "00" * 6, {"operation": 1, "timestamp": 0x1234}),
         }
         for name, (text, fields) in by_hand.items():
@@ -223,7 +324,8 @@ class Bytes(unittest.TestCase):
             self.assertEqual(odd, [], name)
             self.assertEqual(
                 {k: v for k, v in values.items() if v},
-                {f"{name}.{k}": v for k, v in fields.items()} | ({"BTH.psn": 0xABCDEF} if name == "BTH" else {}),
+                {f"{name}.{k}": v for k, v in fields.items()}
+                | ({"BTH.psn": 0xABCDEF} if name == "BTH" else {}),
             )
             self.assertEqual(codec.pack(name, values), data, name)
 
@@ -235,12 +337,22 @@ class Bytes(unittest.TestCase):
                 for name in ("BTH", *names):
                     for key, width, fixed in codec.LAYOUTS[name][1]:
                         if not key.endswith("-"):
-                            values.setdefault(key, rng.getrandbits(width) if fixed is None else fixed)
-                frame = codec.build(3, 9, 0x20005, outer(3, 9, 0x20005), 10, 2, 4791, values, b"abcdef"[:length])
+                            values.setdefault(
+                                key, rng.getrandbits(width) if fixed is None else fixed
+                            )
+                frame = codec.build(
+                    3, 9, 0x20005, outer(3, 9, 0x20005), 10, 2, 4791, values, b"abcdef"[:length]
+                )
                 p = codec.parse(frame, 4791)
-                self.assertEqual((p.src, p.dst, p.ev, p.dscp, p.ecn, p.icrc_ok, p.odd), (3, 9, 0x20005, 10, 2, True, []))
+                self.assertEqual(
+                    (p.src, p.dst, p.ev, p.dscp, p.ecn, p.icrc_ok, p.odd),
+                    (3, 9, 0x20005, 10, 2, True, []),
+                )
                 self.assertEqual(p.payload, b"abcdef"[:length])
-                self.assertEqual(p.values, values | {"BTH.pad": -length % 4, "BTH.ts": int(opcode in codec.WRITES)})
+                self.assertEqual(
+                    p.values,
+                    values | {"BTH.pad": -length % 4, "BTH.ts": int(opcode in codec.WRITES)},
+                )
 
     def test_hostile(self) -> None:
         """Bytes of any kind: nothing is raised."""
@@ -250,7 +362,9 @@ class Bytes(unittest.TestCase):
         net.wrong = lambda data: frames.append(bytes(data)) or False
         bulk(self, net, messages=4)
         for frame in frames * 20:
-            data = bytearray(frame[: rng.randrange(len(frame) + 1)] if rng.random() < 0.2 else frame)
+            data = bytearray(
+                frame[: rng.randrange(len(frame) + 1)] if rng.random() < 0.2 else frame
+            )
             for _ in range(rng.randrange(1, 5)):
                 if data:
                     data[rng.randrange(len(data))] = rng.randrange(256)
@@ -264,7 +378,9 @@ class Bytes(unittest.TestCase):
 BTH = 102
 
 
-def poke(at: int, value: int, opcodes: tuple[int, ...], times: int = 1, xor: bool = True, skip: int = 2) -> Callable[[bytearray], bool]:
+def poke(
+    at: int, value: int, opcodes: tuple[int, ...], times: int = 1, xor: bool = True, skip: int = 2
+) -> Callable[[bytearray], bool]:
     """Change one byte of the frames of `opcodes`, from the one after `skip` on, `times` times."""
     state = [skip, times]
 
@@ -324,14 +440,20 @@ class Wrong(unittest.TestCase):
                     for n in range(8):
                         net.ends[1 - host].post_recv(net.qpns[1 - host], n)
                         va, rkey = net.keys[1 - host]
-                        net.ends[host].post_write(net.qpns[host], n, bytes(8 * MTU), va + n * 8 * MTU, rkey, n)
+                        net.ends[host].post_write(
+                            net.qpns[host], n, bytes(8 * MTU), va + n * 8 * MTU, rkey, n
+                        )
                 net.run(3 * MS)
-                self.assertTrue(any(text in one for one in net.ends[1].violations), net.ends[1].violations[:5])
+                self.assertTrue(
+                    any(text in one for one in net.ends[1].violations), net.ends[1].violations[:5]
+                )
 
     def test_icrc(self) -> None:
         net = Net(12)
         seen: list[int] = []
-        net.wrong = lambda data: seen.append(1) or (len(seen) == 3 and data.__setitem__(-1, data[-1] ^ 1)) or False
+        net.wrong = lambda data: (
+            seen.append(1) or (len(seen) == 3 and data.__setitem__(-1, data[-1] ^ 1)) or False
+        )
         bulk(self, Net(12))
         net.ends[0].post_write(net.qpns[0], 1, bytes(9 * MTU), *net.keys[1])
         net.run(3 * MS)

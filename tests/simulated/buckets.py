@@ -1,7 +1,9 @@
-"""A simulated fabric whose ports catch up as emulated ones do: what of the two worlds' difference is HTB's buckets (docs/why/fidelity.md).
+"""A simulated fabric whose ports catch up as emulated ones do: what of the two worlds' difference
+is HTB's buckets (docs/why/fidelity.md).
 
-A port that had nothing to send for a while puts the next frames on the wire sooner than the one before has left it, by ``BURST`` in
-all; each frame still takes its time. At the last hop frames of a class end apart by their time there, as in agents/delay_line.py.
+A port that had nothing to send for a while puts the next frames on the wire sooner than the one
+before has left it, by ``BURST`` in all; each frame still takes its time. At the last hop frames of
+a class end apart by their time there, as in agents/delay_line.py.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ class BucketNetwork(Network):
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric)
-        self._credit = {port.number: (BURST, 0) for port in self.ports}  # time to catch up, and as of when
-        self._ends: dict[tuple[int, int], int] = {}  # (port, class) -> when its last frame had arrived
+        # time to catch up, and as of when
+        self._credit = {port.number: (BURST, 0) for port in self.ports}
+        # (port, class) -> when its last frame had arrived
+        self._ends: dict[tuple[int, int], int] = {}
 
     def _start(self, port: SimPort) -> None:
         now = self.time
@@ -30,7 +34,9 @@ class BucketNetwork(Network):
         if not took:
             if port.high.first is not None and port.retry_at <= now:
                 port.retry_at = port.high_at()
-                self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
+                self._calendar(port).enter(
+                    Call(self._retry, port, None), port.retry_at, RETRY | port.number
+                )
             return
         credit, since = self._credit[port.number]
         credit = min(BURST, credit + now - since)
@@ -52,12 +58,16 @@ class BucketNetwork(Network):
         far.stats[ARRIVED_BYTES + high] += frame.size
         far.stats[ARRIVED_PACKETS + high] += 1
         if far.host >= 0:
-            ended = max(self.time, self._ends.get((far.number, high), 0) + frame.size * BYTE // port.rate)
+            ended = max(
+                self.time, self._ends.get((far.number, high), 0) + frame.size * BYTE // port.rate
+            )
             self._ends[far.number, high] = ended
             self.delayed[far.host] += 1
             frame.landed = True
             frame.port = far.number
-            self._edge.enter(frame, ended + self._local + self._more, within_kind(port.next_order()))
+            self._edge.enter(
+                frame, ended + self._local + self._more, within_kind(port.next_order())
+            )
             return
         frame.shift()
         egress = far.table[frame.usid() & (1 << PLANE_AT) - 1]

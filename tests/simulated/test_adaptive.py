@@ -1,4 +1,5 @@
-"""Adaptive routing in simulated T0s: the uplink with the least backlog for each packet, and none that leads nowhere."""
+"""Adaptive routing in simulated T0s: the uplink with the least backlog for each packet, and none
+that leads nowhere."""
 
 from __future__ import annotations
 
@@ -20,11 +21,15 @@ class Choosing(Bench):
         self.net.stations[2] = self
 
     def sent_over(self, count: int, **waiting: int) -> list[int]:
-        """Send frames that name uplink 0, one after the other, past so many bytes of backlog; how many took each uplink."""
+        """Send frames that name uplink 0, one after the other, past so many bytes of backlog; how
+        many took each uplink."""
         before = [self.row(name)["admitted_packets"] for name in UPLINKS]
         for _ in range(count):
             assert self.one(frame(1000, dscp.ROCE), **waiting) is not None
-        return [self.row(name)["admitted_packets"] - was for name, was in zip(UPLINKS, before, strict=True)]
+        return [
+            self.row(name)["admitted_packets"] - was
+            for name, was in zip(UPLINKS, before, strict=True)
+        ]
 
 
 def test_idle_uplinks_take_turns_and_the_source_names_none_of_them() -> None:

@@ -1,4 +1,5 @@
-"""NSCC beside uet-htsim's: the rules that differ, and, where its program is built, the comparison itself."""
+"""NSCC beside uet-htsim's: the rules that differ, and, where its program is built, the comparison
+itself."""
 
 from __future__ import annotations
 
@@ -34,8 +35,21 @@ def windows(kind: type[Nscc], seed: int) -> list[int]:
         elif what < 0.25:
             it.on_wrong_loss(now, it.mtu)
         else:
-            rtt = -1 if what < 0.4 else PLANE.base_rtt_ps + int(rng.random() ** 3 * (2 if crowded else 0.5) * PLANE.base_rtt_ps)
-            it.on_sack(now, rng.randrange(1, 5) * it.mtu, flight, rng.random() < 0.5 * crowded, rtt, 0, restore=False)
+            rtt = (
+                -1
+                if what < 0.4
+                else PLANE.base_rtt_ps
+                + int(rng.random() ** 3 * (2 if crowded else 0.5) * PLANE.base_rtt_ps)
+            )
+            it.on_sack(
+                now,
+                rng.randrange(1, 5) * it.mtu,
+                flight,
+                rng.random() < 0.5 * crowded,
+                rtt,
+                0,
+                restore=False,
+            )
         made.append(it.cwnd)
     return made
 
@@ -50,12 +64,13 @@ def test_each_rule_moves_a_window(name: str) -> None:
     assert any(windows(kind, seed) != windows(Nscc, seed) for seed in range(20))
 
 
-# --- where MRCBED_HTSIM names htsim_uec (docs/how/testing.md) ----------------------------------------------------------------
+# --- where MRCBED_HTSIM names htsim_uec (docs/how/testing.md) -------------------------------------
 
 BESIDE = pytest.mark.skipif(not HTSIM, reason="MRCBED_HTSIM names no htsim_uec")
 NEAREST = "and T1s by hash"
 WITHIN = {"permutation, 2:1": (0.08, 0.025), "incast": (0.03, 0.01)}
-"""Most that share of the ideal and part of trims may differ by, medians of three seeds: hashes and skips differ, the window does not."""
+"""Most that share of the ideal and part of trims may differ by, medians of three seeds: hashes and
+skips differ, the window does not."""
 
 
 def middle(found: list[Figures]) -> Figures:
@@ -78,19 +93,33 @@ def test_our_nscc_does_as_uet_htsims(pattern: str, tmp_path: Path) -> None:
 @BESIDE
 @pytest.mark.dear("six simulated permutations")
 def test_skipping_once_is_between_no_feedback_and_many_skips(tmp_path: Path) -> None:
-    """A permutation over enough uplinks, all found by hash: here a mark skips an EV once, there up to fifteen times in a row."""
-    plain, often = (middle([htsim(HTSIM, "permutation", beside_htsim.HTSIM[row], seed) for seed in (1, 2, 3)]).share for row in BALANCING)
-    assert plain < middle(ours("permutation", [NEAREST], (1, 2, 3), tmp_path)[NEAREST]).share < often
+    """A permutation over enough uplinks, all found by hash: here a mark skips an EV once, there up
+    to fifteen times in a row."""
+    plain, often = (
+        middle(
+            [htsim(HTSIM, "permutation", beside_htsim.HTSIM[row], seed) for seed in (1, 2, 3)]
+        ).share
+        for row in BALANCING
+    )
+    assert (
+        plain < middle(ours("permutation", [NEAREST], (1, 2, 3), tmp_path)[NEAREST]).share < often
+    )
 
 
 @BESIDE
 @pytest.mark.dear("240 connections")
 def test_all_to_all_is_as_much_slower_as_its_sacks_are_long(tmp_path: Path) -> None:
-    """240 queue pairs take turns: a quarter base RTT passes between two packets of each, so every packet has a SACK of its own."""
+    """240 queue pairs take turns: a quarter base RTT passes between two packets of each, so every
+    packet has a SACK of its own."""
     row = "and the whole line rate"
-    here, there = ours("all-to-all", [row], [1], tmp_path)[row][0], htsim(HTSIM, "all-to-all", [], 1)
+    here, there = (
+        ours("all-to-all", [row], [1], tmp_path)[row][0],
+        htsim(HTSIM, "all-to-all", [], 1),
+    )
     assert here.trimmed == there.trimmed == 0
-    assert here.share / there.share == pytest.approx(PLANE.frame_bytes / (PLANE.frame_bytes + SACK_BYTES), abs=0.01)
+    assert here.share / there.share == pytest.approx(
+        PLANE.frame_bytes / (PLANE.frame_bytes + SACK_BYTES), abs=0.01
+    )
 
 
 @BESIDE

@@ -1,4 +1,5 @@
-"""The two worlds part in rings because emulated ports that pause catch up: simulated ones that do so as well take as long."""
+"""The two worlds part in rings because emulated ports that pause catch up: simulated ones that do
+so as well take as long."""
 
 from __future__ import annotations
 
@@ -12,14 +13,23 @@ from scenarios.sets.validation.cases import HERE
 from tests.simulated.buckets import BucketNetwork
 
 EMULATED_US = {"128KiB": 18.24, "256KiB": 23.57}
-"""Median steps of rings on a fabric with short cables, where what a port catches up weighs most; docs/why/fidelity.md has them."""
+"""Median steps of rings on a fabric with short cables, where what a port catches up weighs most;
+docs/why/fidelity.md has them."""
 SHORT = ("delay=992.48ns", "hop_delay=0ns", "cut_through=false")
 
 
 @pytest.mark.parametrize("size", EMULATED_US)
-def test_ports_that_catch_up_make_a_ring_as_fast_as_the_emulated_one(size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = ["workload.steps=12", f"workload.message_bytes={size}", *(f"transport.mrc.fabric_options.{key}" for key in SHORT)]
-    scenario = load_scenario(str(HERE / "ring.toml"), transports=["mrc"], overrides=changes, seeds=[1])
+def test_ports_that_catch_up_make_a_ring_as_fast_as_the_emulated_one(
+    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [
+        "workload.steps=12",
+        f"workload.message_bytes={size}",
+        *(f"transport.mrc.fabric_options.{key}" for key in SHORT),
+    ]
+    scenario = load_scenario(
+        str(HERE / "ring.toml"), transports=["mrc"], overrides=changes, seeds=[1]
+    )
 
     def step_us(name: str) -> float:
         (tmp_path / name).mkdir()

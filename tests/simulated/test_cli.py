@@ -34,13 +34,26 @@ def test_a_run_without_root_leaves_what_an_emulated_one_leaves(
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == "ok" and [run["world"] for run in told["runs"]] == ["simulated"]
     assert told == json.loads((out / "summary.json").read_text())
-    for name in ("manifest.json", "report.html", "runs.csv", "runs.parquet", "counters.parquet", "flows.parquet", "queues.parquet"):
+    for name in (
+        "manifest.json",
+        "report.html",
+        "runs.csv",
+        "runs.parquet",
+        "counters.parquet",
+        "flows.parquet",
+        "queues.parquet",
+    ):
         assert (out / name).stat().st_size > 0, name
     assert list((out / "plots").glob("*.png"))
     monkeypatch.setattr(scenarios.show.plots, "draw_all", lambda directory: [])
-    assert cli.execute(["run", file, "--world", "simulated", "--out", str(out), "--resume"]) == 0  # nothing left to do
-    assert "finished before" in (said := capsys.readouterr()).err and "simulated, in virtual time" in said.out
-    assert cli.execute(["run", file, "--out", str(out), "--resume"]) == 2  # emulated: another thing, and needs root
+    # nothing left to do
+    assert cli.execute(["run", file, "--world", "simulated", "--out", str(out), "--resume"]) == 0
+    assert (
+        "finished before" in (said := capsys.readouterr()).err
+        and "simulated, in virtual time" in said.out
+    )
+    # emulated: another thing, and needs root
+    assert cli.execute(["run", file, "--out", str(out), "--resume"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -54,7 +67,10 @@ def test_a_run_without_root_leaves_what_an_emulated_one_leaves(
 def test_what_belongs_to_the_emulated_world_is_refused(
     file: str, more: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.execute(["run", file, "--world", "simulated", "--out", str(tmp_path / "out"), *more]) == 2
+    assert (
+        cli.execute(["run", file, "--world", "simulated", "--out", str(tmp_path / "out"), *more])
+        == 2
+    )
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists()

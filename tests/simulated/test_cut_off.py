@@ -1,4 +1,5 @@
-"""A denylist that leaves a host no path: a collective says so, waits as long as it may, and goes on once a path is allowed."""
+"""A denylist that leaves a host no path: a collective says so, waits as long as it may, and goes on
+once a path is allowed."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ warmup_steps = 0
 [[transport]]
 kind = "{kind}"
 """
-LINE = "every path from h0 to h2 and of 7 other pairs is denied: take entries off the denylist (p0, p1)"
+LINE = (
+    "every path from h0 to h2 and of 7 other pairs is denied: take entries off the denylist "
+    "(p0, p1)"
+)
 
 
 def scenario(tmp_path: Path, timeout: str = "3s", steps: int = 20, kind: str = "mrc") -> Scenario:
@@ -55,11 +59,15 @@ def one_run(cluster: SimulatedCluster, what: Scenario, directory: Path) -> tuple
         if shown[-1:] != [trouble]:
             shown.append(trouble)
 
-    return OneRun(cluster, Spec(what, what.transports[0], "interleaved", 1), directory, progress), shown
+    return OneRun(
+        cluster, Spec(what, what.transports[0], "interleaved", 1), directory, progress
+    ), shown
 
 
 @pytest.mark.parametrize("at_us", [None, 50])
-def test_a_run_with_every_plane_denied_says_so_and_ends_in_time(tmp_path: Path, at_us: int | None) -> None:
+def test_a_run_with_every_plane_denied_says_so_and_ends_in_time(
+    tmp_path: Path, at_us: int | None
+) -> None:
     """From the start, and in the middle of a step."""
     with SimulatedCluster(TINY) as cluster:
         run, shown = one_run(cluster, scenario(tmp_path), tmp_path / "run")
@@ -95,7 +103,10 @@ def test_one_host_without_a_path_is_named(tmp_path: Path) -> None:
                 cluster.deny(f"h2>h1@p{plane}/{uplink}")
         run, _ = one_run(cluster, scenario(tmp_path), tmp_path / "run")
         assert run.go() == "timeout"
-    assert "every path from h2 to h1 is denied: take entries off the denylist (h2>h1@p0/0, " in run.reason
+    assert (
+        "every path from h2 to h1 is denied: take entries off the denylist (h2>h1@p0/0, "
+        in run.reason
+    )
 
 
 def test_a_denylist_that_leaves_a_path_is_no_trouble(tmp_path: Path) -> None:
@@ -109,7 +120,9 @@ def test_a_transport_without_a_denylist_is_not_stopped(tmp_path: Path) -> None:
     with SimulatedCluster(TINY) as cluster:
         cluster.deny("p0")
         cluster.deny("p1")
-        run, shown = one_run(cluster, scenario(tmp_path, timeout="60s", steps=3, kind="roce"), tmp_path / "run")
+        run, shown = one_run(
+            cluster, scenario(tmp_path, timeout="60s", steps=3, kind="roce"), tmp_path / "run"
+        )
         assert run.go() == "done" and set(shown) == {""}
 
 
@@ -126,13 +139,20 @@ def test_the_prompt_says_so_too(tmp_path: Path) -> None:
         cluster.network.at(cluster.clock.now() + 100 * US, lambda *_: cluster.allow("p0"))
         run_at_prompt(cluster, console, "allreduce", kind_of("ring-allreduce"), words)  # type: ignore[arg-type]
     first, second, third, figures = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert (first, second, third) == (LINE, LINE, "there is a path for every pair again") and figures.endswith("every sum right")
+    assert (first, second, third) == (
+        LINE,
+        LINE,
+        "there is a path for every pair again",
+    ) and figures.endswith("every sum right")
 
 
 def test_the_line_names_some_entries_only() -> None:
     cut_off = CutOff([3, 5])
     assert cut_off.line == ""
     cut_off.hear({"rank": 1, "peers": [3], "entries": [f"p{n}" for n in range(9)]})
-    assert cut_off.line == "every path from h5 to h3 is denied: take entries off the denylist (p0, p1, p2, p3, p4, p5, p6, p7, ...)"
+    assert cut_off.line == (
+        "every path from h5 to h3 is denied: take entries off the denylist (p0, p1, p2, p3, "
+        "p4, p5, p6, p7, ...)"
+    )
     cut_off.hear({"rank": 1, "peers": [], "entries": []})
     assert cut_off.line == ""

@@ -1,4 +1,5 @@
-"""Compiled or from source, a run leaves the same bytes: compiled numbers have an end, at which they would wrap without a word."""
+"""Compiled or from source, a run leaves the same bytes: compiled numbers have an end, at which they
+would wrap without a word."""
 
 from __future__ import annotations
 
@@ -70,14 +71,25 @@ def leave(directory: Path) -> None:
 
 
 def logs(directory: Path) -> dict[str, bytes]:
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*.jsonl")}
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*.jsonl")
+    }
 
 
 @pytest.mark.dear("two runs, and again from source in a process of their own")
 def test_a_run_is_the_same_compiled_and_from_source(tmp_path: Path) -> None:
-    program = "import sys; from pathlib import Path; from tests.simulated.test_forms import leave; leave(Path(sys.argv[1]))"
+    program = (
+        "import sys; from pathlib import Path; from tests.simulated.test_forms import leave; "
+        "leave(Path(sys.argv[1]))"
+    )
     environment = os.environ | {"MRCBED_INTERPRETED": OTHER}
     leave(tmp_path / "here")
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "there")], env=environment, check=True, cwd=Path(__file__).parents[2])
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "there")],
+        env=environment,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     here = logs(tmp_path / "here")
     assert len(here) > 12 and here == logs(tmp_path / "there")

@@ -1,4 +1,5 @@
-"""Events in their order, and frames whose header is kept as numbers: held against plain bytes and a sorted list."""
+"""Events in their order, and frames whose header is kept as numbers: held against plain bytes and a
+sorted list."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def nothing(a: object, b: object) -> None: ...
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60), st.integers(0, 1 << 32))
 def test_events_come_by_time_and_then_by_order(entries: list[tuple[int, bool]], seed: int) -> None:
-    """Entered in bursts, taken in between, some of them behind one another: as a heap of (time, order) would give them."""
+    """Entered in bursts, taken in between, some of them behind one another: as a heap of (time,
+    order) would give them."""
     rng = Random(seed)
     calendar, heap, last, now = Calendar(), list[tuple[int, int]](), (0, 0), 0
     entered: dict[int, object] = {}
@@ -97,7 +99,12 @@ def test_a_long_queue_that_is_dropped_does_not_exhaust_the_stack() -> None:
 def test_a_frame_nobody_touches_stays_what_it_was(size: int, klass: int, ecn: int) -> None:
     sent = frame(size, klass, ecn, 7)
     made = Frame(sent)
-    assert (bytes(made.contents()), made.size, made.klass(), made.hop_limit) == (sent, size, klass, 7)
+    assert (bytes(made.contents()), made.size, made.klass(), made.hop_limit) == (
+        sent,
+        size,
+        klass,
+        7,
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -110,7 +117,9 @@ def test_shifts_marks_and_cuts_are_those_of_a_switch(size: int) -> None:
     made.mark()
     assert bytes(made.contents()) == arrival(sent, ecn=dscp.CE)
     made.trim(dscp.TRIMMED)
-    assert bytes(made.contents()) == arrival(sent, dscp.TRIMMED, dscp.CE, cut=True) and made.size == min(size, CUT)
+    assert bytes(made.contents()) == arrival(
+        sent, dscp.TRIMMED, dscp.CE, cut=True
+    ) and made.size == min(size, CUT)
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=2, max_size=2))

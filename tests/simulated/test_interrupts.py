@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM find a simulation between two events: the process lives, and what went on afterwards has the bytes of a quiet run."""
+"""Ctrl-C and SIGTERM find a simulation between two events: the process lives, and what went on
+afterwards has the bytes of a quiet run."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ STEPS = 40
 
 
 def play(logs: Path, disturbed: bool) -> int:
-    """Run steps whose packets are marked by draws, products of large integers. Returns how often SIGINT was heard in the simulation;
-    ``disturbed``: it comes all the time."""
+    """Run steps whose packets are marked by draws, products of large integers. Returns how often
+    SIGINT was heard in the simulation; ``disturbed``: it comes all the time."""
     cluster = SimulatedCluster(load_fabric("tiny"))
     cluster.start_agents("mrc", {}, logs, seed=1)
     connect(cluster.agents, list(range(cluster.fabric.host_count)), "ring-allreduce")
@@ -35,7 +36,9 @@ def play(logs: Path, disturbed: bool) -> int:
     left, heard, over = len(cluster.agents), 0, threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if frame is None:  # it has waited for a breath of the simulation, or for its end; the others found this loop, and are not meant
+        # it has waited for a breath of the simulation, or for its end; the others found this loop,
+        # and are not meant
+        if frame is None:
             raise KeyboardInterrupt
 
     def disturb() -> None:
@@ -74,7 +77,9 @@ print(play(Path(sys.argv[1]), disturbed=True))
 """
 
 
-@pytest.mark.dear("a run that signals disturb all the time, in a process, and the same run undisturbed")
+@pytest.mark.dear(
+    "a run that signals disturb all the time, in a process, and the same run undisturbed"
+)
 def test_an_interrupted_simulation_is_whole(tmp_path: Path) -> None:
     for name in ("quiet", "disturbed"):
         (tmp_path / name).mkdir()
@@ -84,7 +89,9 @@ def test_an_interrupted_simulation_is_whole(tmp_path: Path) -> None:
     assert int(ran.stdout) > 5, "it was disturbed"
     assert play(tmp_path / "quiet", disturbed=False) == 0
     quiet = {path.name: path.read_bytes() for path in (tmp_path / "quiet").iterdir()}
-    assert quiet == {path.name: path.read_bytes() for path in (tmp_path / "disturbed").iterdir()} and all(quiet.values())
+    assert quiet == {
+        path.name: path.read_bytes() for path in (tmp_path / "disturbed").iterdir()
+    } and all(quiet.values())
 
 
 def test_a_handler_waits_for_the_end_or_for_a_breath() -> None:

@@ -1,4 +1,5 @@
-"""Simulated runs over several processes: the same bytes, those that follow each other together, and an end whatever ends it."""
+"""Simulated runs over several processes: the same bytes, those that follow each other together, and
+an end whatever ends it."""
 
 from __future__ import annotations
 
@@ -59,20 +60,33 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.dear("six runs, once in one process and once in several")
 def test_several_processes_leave_the_same_bytes(serial: Path, tmp_path: Path) -> None:
     with undrawn():
-        simulate(small(tmp_path, seeds=[1, 2]), results_directory("small", str(tmp_path / "out")), jobs=2)
+        simulate(
+            small(tmp_path, seeds=[1, 2]), results_directory("small", str(tmp_path / "out")), jobs=2
+        )
     here = measured(tmp_path / "out")
     assert here == measured(serial) and len(here) > 30
-    ours, theirs = (json.loads((path / "manifest.json").read_text()) for path in (tmp_path / "out", serial))
-    assert ours["fidelity"] == theirs["fidelity"] and list(ours["fidelity"]) == list(theirs["fidelity"])
+    ours, theirs = (
+        json.loads((path / "manifest.json").read_text()) for path in (tmp_path / "out", serial)
+    )
+    assert ours["fidelity"] == theirs["fidelity"] and list(ours["fidelity"]) == list(
+        theirs["fidelity"]
+    )
 
 
 def test_runs_of_which_one_says_what_the_others_lose_stay_together(tmp_path: Path) -> None:
-    groups = [[spec.key for spec in specs] for specs in blocks_of(plan(small(tmp_path, seeds=[1, 2])), SIMULATED)]
+    groups = [
+        [spec.key for spec in specs]
+        for specs in blocks_of(plan(small(tmp_path, seeds=[1, 2])), SIMULATED)
+    ]
     assert groups == [
         ["roce-tiny-interleaved-s1", "mrc-tiny-interleaved-s1"], ["roce-1p-tiny-1p-interleaved-s1"],
         ["roce-1p-tiny-1p-interleaved-s2"], ["roce-tiny-interleaved-s2", "mrc-tiny-interleaved-s2"],
     ]  # fmt: skip
-    apart = small(tmp_path, seeds=[1, 2], overrides=['fault.0.on="p0-t0-0:p0-t1-0"', 'transport.roce-1p.fabric="tiny"'])
+    apart = small(
+        tmp_path,
+        seeds=[1, 2],
+        overrides=['fault.0.on="p0-t0-0:p0-t1-0"', 'transport.roce-1p.fabric="tiny"'],
+    )
     assert [len(specs) for specs in blocks_of(plan(apart), SIMULATED)] == [1] * 6
     assert [len(specs) for specs in blocks_of(plan(apart), EMULATED)] == [3, 3]
 
@@ -86,7 +100,9 @@ def no_process_left() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_process_left")
 def test_a_process_that_is_killed_is_named_and_ends_the_others() -> None:
-    with pytest.raises(ClusterDied, match=r"^task dies: its process was killed .*--resume") as raised:
+    with pytest.raises(
+        ClusterDied, match=r"^task dies: its process was killed .*--resume"
+    ) as raised:
         list(at_once(die, ["lasts", "dies"], 2, "task {}".format))
     assert "\n" not in str(raised.value)
 
@@ -103,8 +119,10 @@ def test_results_come_with_the_number_of_their_task() -> None:
 
 
 def stop(run: subprocess.Popen[str], number: int) -> None:
-    """Send a signal to a command, and have it end as an interrupted one with all of its processes."""
-    (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)  # a terminal's Ctrl-C is for all of its processes
+    """Send a signal to a command, and have it end as an interrupted one with all of its
+    processes."""
+    # a terminal's Ctrl-C is for all of its processes
+    (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)
     assert run.stderr is not None
     said = run.stderr.read()  # to its end: no process has it open any more
     assert run.wait(60) == 130 and "Traceback" not in said
@@ -112,15 +130,32 @@ def stop(run: subprocess.Popen[str], number: int) -> None:
 
 @pytest.mark.dear("a command with two processes of its own, and the rest of its runs")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: Path, tmp_path: Path) -> None:
+def test_a_stopped_set_keeps_what_is_finished_and_goes_on(
+    number: int, serial: Path, tmp_path: Path
+) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"
     file.write_text(TEXT)
-    words = [sys.executable, "-c", COMMAND, "run", str(file), "--world", "simulated", "--jobs", "2", "--seeds", "1-2"]
+    words = [
+        sys.executable,
+        "-c",
+        COMMAND,
+        "run",
+        str(file),
+        "--world",
+        "simulated",
+        "--jobs",
+        "2",
+        "--seeds",
+        "1-2",
+    ]
     words += ["--out", str(out), "--resume"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True) as run:
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as run:
         try:
             assert run.stderr is not None
-            while "it waits" not in (line := run.stderr.readline()):  # not before: its own end would wait, too
+            # not before: its own end would wait, too
+            while "it waits" not in (line := run.stderr.readline()):
                 assert line, "it ended before its first run did"
             stop(run, number)
         finally:

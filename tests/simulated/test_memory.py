@@ -1,4 +1,5 @@
-"""What a run keeps in memory follows from its fabric and its messages, not from how long it takes, nor from the runs before it."""
+"""What a run keeps in memory follows from its fabric and its messages, not from how long it takes,
+nor from the runs before it."""
 
 from __future__ import annotations
 
@@ -78,7 +79,10 @@ def kept(tmp_path: Path, text: str, transport: str, setting: str) -> int:
     file.write_text(text + LOSSY)
     spec = plan(load_scenario(str(file), transports=[transport], overrides=[setting]))[0]
     cluster = Counting(spec.transport.fabric)
-    assert OneRun(cluster, spec, tmp_path / "raw" / setting, lambda share, trouble: None).go() == "done"
+    assert (
+        OneRun(cluster, spec, tmp_path / "raw" / setting, lambda share, trouble: None).go()
+        == "done"
+    )
     return cluster.objects
 
 
@@ -91,10 +95,13 @@ def kept(tmp_path: Path, text: str, transport: str, setting: str) -> int:
     ],
     ids=["ring", "flows"],
 )
-def test_a_longer_run_keeps_no_more_objects(tmp_path: Path, text: str, first: str, short: str, long: str, transport: str) -> None:
+def test_a_longer_run_keeps_no_more_objects(
+    tmp_path: Path, text: str, first: str, short: str, long: str, transport: str
+) -> None:
     kept(tmp_path, text, transport, first)  # what is imported and cached on first use
     before, after = kept(tmp_path, text, transport, short), kept(tmp_path, text, transport, long)
-    assert after - before < 30, (before, after)  # one more per step, or per message, would be 40 at least
+    # one more per step, or per message, would be 40 at least
+    assert after - before < 30, (before, after)
 
 
 @pytest.fixture
@@ -116,7 +123,10 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
         refs.append(weakref.ref(cluster))
         return cluster
 
-    scenario, out = small(tmp_path, seeds=[1], overrides=["workload.steps=1"]), results_directory("small", str(tmp_path / "out"))
+    scenario, out = (
+        small(tmp_path, seeds=[1], overrides=["workload.steps=1"]),
+        results_directory("small", str(tmp_path / "out")),
+    )
     if apart:
         run_block(factory, out, plan(scenario))
     else:
@@ -126,7 +136,10 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
 
 
 def test_results_keep_nothing_of_the_runs_that_they_came_from(tmp_path: Path) -> None:
-    scenario, out = small(tmp_path, seeds=[1], overrides=["workload.steps=1"]), results_directory("small", str(tmp_path / "out"))
+    scenario, out = (
+        small(tmp_path, seeds=[1], overrides=["workload.steps=1"]),
+        results_directory("small", str(tmp_path / "out")),
+    )
     run_block(SimulatedCluster, out, plan(scenario))
     runs = load_runs(out)
     assert len(summarise(scenario, runs)["runs"]) == 3

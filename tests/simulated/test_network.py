@@ -72,11 +72,16 @@ def test_what_a_cable_held_goes_with_it_and_is_counted() -> None:
     link = TINY.link("p0-t0-0:p0-t1-0")
     for _ in range(10):
         bench.net.send(0, 0, frame(4000, dscp.NO_TRIM))
-    bench.net.run(bench.net.time + 2 * 4000 * PS + 4000 * PS // 2)  # the second frame is on the uplink's wire by half
+    # the second frame is on the uplink's wire by half
+    bench.net.run(bench.net.time + 2 * 4000 * PS + 4000 * PS // 2)
     bench.net.set_link(link, up=False)
     bench.net.run(bench.net.time + 20 * US)
     row = bench.row(UPLINK)
-    assert (row["flushed_packets"], row["flushed_bytes"], row["drop_link_down_packets"]) == (1, 4000, 8)
+    assert (row["flushed_packets"], row["flushed_bytes"], row["drop_link_down_packets"]) == (
+        1,
+        4000,
+        8,
+    )
     assert len(bench.got) == 1 and books(bench.net.rows()) == []
     bench.net.set_link(link, up=True)
     bench.net.send(0, 0, frame(4000))
@@ -86,7 +91,11 @@ def test_what_a_cable_held_goes_with_it_and_is_counted() -> None:
 
 def test_a_slow_port_is_slow_and_mends(tmp_path: Path) -> None:
     cluster = SimulatedCluster(TINY)
-    rates = lambda: {port.number: port.rate for port in cluster.network.ports if port.rate != TINY.nic_rate}  # noqa: E731
+
+    def rates() -> dict[int, int]:
+        ports = cluster.network.ports
+        return {port.number: port.rate for port in ports if port.rate != TINY.nic_rate}
+
     numbers = {port.name: port.number for port in TINY.ports}
     first = cluster.inject("slow", "p0-t0-0:p0-t1-0", rate=0.5)
     second = cluster.inject("slow", "p0-t0-0:p0-t1-0", rate=0.25, direction="up")
@@ -103,8 +112,15 @@ def test_faults_come_and_go_by_themselves_in_virtual_time() -> None:
     begun = cluster.clock.now()
     cluster.clock.sleep(250 * US)
     told = [(event.t - begun, event.phase) for event in cluster.fault_events()]
-    assert told == [(0, "begin"), (0, "down"), (40 * US, "up"), (100 * US, "down"), (140 * US, "up"), (200 * US, "down"),
-                    (240 * US, "up")]  # fmt: skip
+    assert told == [
+        (0, "begin"),
+        (0, "down"),
+        (40 * US, "up"),
+        (100 * US, "down"),
+        (140 * US, "up"),
+        (200 * US, "down"),
+        (240 * US, "up"),
+    ]
     silent = cluster.inject("silent", "p1-t1-0", reboot="30us")
     cluster.clear(silent.number)
     assert [event.phase for event in cluster.fault_events()] == ["begin", "reboot"]
@@ -143,6 +159,10 @@ def test_the_controllers_policy_reaches_the_agents_in_the_same_moment(tmp_path: 
         cluster.set_link("p0-t0-0:p0-t1-0", True)
         cluster.clock.sleep(US)
         assert cluster.agents[3].call("denied") == ["p1-t1-1"]
-        told = [entry for entry in cluster.controller_journal(0) if entry["event"] == "denylist-pushed"]
-        assert [entry["agents"] for entry in told] == [4, 4, 4] and told[1]["effect_ps"] == told[1]["heard_ps"] == at
+        told = [
+            entry for entry in cluster.controller_journal(0) if entry["event"] == "denylist-pushed"
+        ]
+        assert [entry["agents"] for entry in told] == [4, 4, 4] and told[1]["effect_ps"] == told[1][
+            "heard_ps"
+        ] == at
         assert cluster.allow("p1-t1-1") and cluster.denied() == []

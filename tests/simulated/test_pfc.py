@@ -1,4 +1,5 @@
-"""PFC on simulated switches: who is paused, when, for how long, and that nothing is lost meanwhile. Every figure computed by hand."""
+"""PFC on simulated switches: who is paused, when, for how long, and that nothing is lost meanwhile.
+Every figure computed by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ class Lossless(Bench):
     def settle(self) -> None:
         self.net.run(self.net.time + MS)
         assert self.net.quiet() and books(self.net.rows()) == []
-        assert all(port.held.size == 0 and not port.held.stops and not port.pause.on for port in self.net.ports)
+        assert all(
+            port.held.size == 0 and not port.held.stops and not port.pause.on
+            for port in self.net.ports
+        )
 
 
 def test_two_senders_on_one_uplink_lose_nothing_and_share_it() -> None:
@@ -52,7 +56,9 @@ def test_two_senders_on_one_uplink_lose_nothing_and_share_it() -> None:
     assert len(bench.got) == 1000 and sum(row["drop_tail_packets"] for row in bench.net.rows()) == 0
     for nic, ingress in (("h0-p0", "p0-t0-0-d0"), ("h1-p0", "p0-t0-0-d1")):
         assert bench.row(nic)["pauses"] > 3
-        assert bench.port(ingress).held.limit == bench.fabric.pfc_bytes[0] + bench.fabric.pfc_headroom(TINY.nic_rate)
+        assert bench.port(ingress).held.limit == bench.fabric.pfc_bytes[
+            0
+        ] + bench.fabric.pfc_headroom(TINY.nic_rate)
     assert bench.row(UPLINK)["pauses"] == 0
     # the uplink never stood still: two full queues took turns
     assert bench.got[-1][0] - bench.got[0][0] == pytest.approx(999 * FRAME, rel=1e-6)
@@ -75,11 +81,13 @@ def test_a_sender_stops_pfc_ns_after_the_frame_that_crosses_xoff() -> None:
     for host in (0, 1):
         bench.burst(host, 0, 200)
     bench.net.run(begun + 200 * FRAME)
-    # Of every two frames that come in, one of each host, one has left when the next two come: each host's backlog grows by half a frame a
-    # frame time, and one more frame of the first is on the wire.
+    # Of every two frames that come in, one of each host, one has left when the next two come: each
+    # host's backlog grows by half a frame a frame time, and one more frame of the first is on the
+    # wire.
     at, paused = bench.stopped[0]
     assert paused
-    came = (at - bench.fabric.pfc_ps - begun) // FRAME  # frames of h0 that had come when the limit was crossed
+    # frames of h0 that had come when the limit was crossed
+    came = (at - bench.fabric.pfc_ps - begun) // FRAME
     assert came / 2 * FULL == pytest.approx(xoff, abs=2 * FULL)
     assert (at - bench.fabric.pfc_ps - begun) % FRAME == 0
     bench.settle()

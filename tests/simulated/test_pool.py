@@ -1,4 +1,5 @@
-"""A switch's shared memory: what queues may hold of it under dynamic thresholds, computed by hand, and that all of it is free again."""
+"""A switch's shared memory: what queues may hold of it under dynamic thresholds, computed by hand,
+and that all of it is free again."""
 
 from __future__ import annotations
 
@@ -31,11 +32,15 @@ class Shared(Bench):
         self.net.set_rates((self.names[name], TINY.nic_rate // 10) for name in slow)
 
     def levels(self, *names: str) -> list[int]:
-        """The most that waits at these ports in the next 20 frames: one less may wait when a frame has just left."""
+        """The most that waits at these ports in the next 20 frames: one less may wait when a frame
+        has just left."""
         most = [0] * len(names)
         for _ in range(20):
             self.net.run(self.net.time + FRAME)
-            most = [max(level, int(self.port(name).waiting)) for level, name in zip(most, names, strict=True)]
+            most = [
+                max(level, int(self.port(name).waiting))
+                for level, name in zip(most, names, strict=True)
+            ]
         return most
 
     def burst(self, host: int, uplink: int, count: int) -> None:
@@ -46,7 +51,10 @@ class Shared(Bench):
         """Wait until all is quiet: then nothing is held."""
         self.net.run(self.net.time + 20 * MS)
         assert self.net.quiet() and books(self.net.rows()) == []
-        assert all(port.pool.used == 0 and port.held.size == port.held.beyond == 0 and not port.held.stops for port in self.net.ports)
+        assert all(
+            port.pool.used == 0 and port.held.size == port.held.beyond == 0 and not port.held.stops
+            for port in self.net.ports
+        )
 
 
 def alone(alpha: float, size: int = SIZE) -> int:
@@ -107,7 +115,10 @@ def test_trimming_begins_at_its_own_threshold_or_at_the_pools(trim_bdp: float, h
         bench.net.send(0, 0, frame(FULL))
     bench.net.run(bench.net.time + 100 * FRAME)
     row = bench.row(UPLINK)
-    assert row["backlog_peak_bytes"] == int(held) // FULL * FULL and bench.pool.used <= row["backlog_peak_bytes"]
+    assert (
+        row["backlog_peak_bytes"] == int(held) // FULL * FULL
+        and bench.pool.used <= row["backlog_peak_bytes"]
+    )
     assert row["trimmed"] > 0 and row["drop_tail_packets"] == 0
     bench.settle()
     cut = [made for _, made in bench.got if len(made) == CUT]
@@ -120,7 +131,11 @@ def test_a_port_trims_earlier_where_others_fill_the_pool() -> None:
     for _ in range(50):
         bench.net.send(0, 0, frame(FULL))
     bench.net.run(bench.net.time + 50 * FRAME)
-    assert bench.row(UPLINK)["backlog_peak_bytes"] == alone(1.0, SIZE - others) < bench.fabric.trim_bytes(False)
+    assert (
+        bench.row(UPLINK)["backlog_peak_bytes"]
+        == alone(1.0, SIZE - others)
+        < bench.fabric.trim_bytes(False)
+    )
     bench.pool.used -= others
     bench.settle()
 
@@ -135,7 +150,10 @@ def test_a_sender_is_paused_at_the_dynamic_threshold_and_nothing_is_lost(alpha: 
         beyond = max(beyond, int(held.beyond))
         assert held.size - held.beyond == bench.pool.used
     assert bench.pool.peak == alone(alpha)  # what came until the pause took effect is in headroom
-    assert 5 * FULL < beyond <= bench.fabric.pfc_headroom(TINY.nic_rate) and bench.row("h0-p0")["pauses"]
+    assert (
+        5 * FULL < beyond <= bench.fabric.pfc_headroom(TINY.nic_rate)
+        and bench.row("h0-p0")["pauses"]
+    )
     bench.settle()
     assert len(bench.got) == 150 and sum(row["drop_tail_packets"] for row in bench.net.rows()) == 0
 

@@ -1,4 +1,5 @@
-"""Programs of users' own in virtual time: every call gives what NumPy gives, and what goes wrong is one line that names the rank."""
+"""Programs of users' own in virtual time: every call gives what NumPy gives, and what goes wrong is
+one line that names the rank."""
 
 from __future__ import annotations
 
@@ -33,16 +34,23 @@ class Seen:
 def run(text: str, path: Path, fabric: Fabric = FOUR, fault: tuple[str, str] | None = None) -> Seen:
     """Run a program on every host of a small fabric."""
     file = path / "program.py"
-    file.write_text("import numpy as np\nfrom agents.communicator import Communicator, CommunicatorError\n" + textwrap.dedent(text))
+    file.write_text(
+        "import numpy as np\nfrom agents.communicator import Communicator, CommunicatorError\n"
+        + textwrap.dedent(text)
+    )
     seen = Seen()
     with SimulatedCluster(fabric) as cluster:
         seen.cluster = cluster
         cluster.start_agents("mrc", {}, path / "logs", 1)
-        programs = cluster.programs(Program((str(file), "an", "argument")), range(fabric.host_count))
+        programs = cluster.programs(
+            Program((str(file), "an", "argument")), range(fabric.host_count)
+        )
         if fault is not None:
             cluster.inject(*fault)
         seen.failed = programs.run(
-            lambda rank, line: seen.lines.append((rank, line)), lambda rank, note: seen.notes.append((rank, note)), lambda: None
+            lambda rank, line: seen.lines.append((rank, line)),
+            lambda rank, note: seen.notes.append((rank, note)),
+            lambda: None,
         )
     return seen
 
@@ -75,13 +83,17 @@ def test_every_collective_gives_what_numpy_gives_for_arrays_of_any_length(tmp_pa
                 for handle in handles:
                     handle.wait()
         print("wrong", bad)
-        """,
+        """,  # noqa: E501
         tmp_path,
     )
-    assert seen.failed == {} and [seen.of(rank) for rank in range(4)] == [["wrong []"]] * 4, seen.lines[:5]
+    assert seen.failed == {} and [seen.of(rank) for rank in range(4)] == [["wrong []"]] * 4, (
+        seen.lines[:5]
+    )
 
 
-def test_large_arrays_go_in_pieces_and_calls_may_overlap_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_go_in_pieces_and_calls_may_overlap_computing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agents.communicator.PIECE", 1 << 12)  # many pieces
     seen = run(
         """
@@ -95,11 +107,16 @@ def test_large_arrays_go_in_pieces_and_calls_may_overlap_computing(tmp_path: Pat
         out = np.zeros_like(want)
         assert comm.all_reduce(array, out=out) is out and (out == want).all()
         comm.tell(fine=comm.rank)
-        """,
+        """,  # noqa: E501
         tmp_path,
     )
     assert seen.failed == {}
-    assert sorted(note["note"]["fine"] for _, note in seen.notes if note["event"] == "told") == [0, 1, 2, 3]  # type: ignore[index]
+    assert sorted(note["note"]["fine"] for _, note in seen.notes if note["event"] == "told") == [
+        0,
+        1,
+        2,
+        3,
+    ]  # type: ignore[index]
 
 
 def test_groups_within_the_group(tmp_path: Path) -> None:
@@ -110,7 +127,7 @@ def test_groups_within_the_group(tmp_path: Path) -> None:
         mine = even or odd
         assert mine.size == 2 and [mine.rank] == [[0, 1, 1, 0][comm.rank]] and (odd is None) == (comm.rank % 2 == 0)
         print(int(mine.all_reduce(np.array([10 + comm.rank]))[0]), int(comm.all_reduce(np.array([1]))[0]))
-        """,
+        """,  # noqa: E501
         tmp_path,
     )
     assert seen.failed == {}
@@ -134,7 +151,11 @@ def test_a_program_that_computes_for_seconds_harms_no_one(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("end", "reason"),
-    [("raise ValueError('no')", "ValueError: no"), ("raise SystemExit(3)", "status 3"), ("raise SystemExit", "has ended")],
+    [
+        ("raise ValueError('no')", "ValueError: no"),
+        ("raise SystemExit(3)", "status 3"),
+        ("raise SystemExit", "has ended"),
+    ],
 )
 def test_a_rank_that_ends_is_named_to_all_others(end: str, reason: str, tmp_path: Path) -> None:
     seen = run(
@@ -170,7 +191,11 @@ def test_a_rank_that_ends_is_named_to_all_others(end: str, reason: str, tmp_path
     ],
 )
 def test_bad_calls_are_one_line(call: str, words: str, tmp_path: Path) -> None:
-    seen = run(f"comm = Communicator.open()\ntry:\n    {call}\nexcept CommunicatorError as error:\n    print(error)\n", tmp_path)
+    seen = run(
+        f"comm = Communicator.open()\ntry:\n    {call}\nexcept CommunicatorError as error:\n"
+        "    print(error)\n",
+        tmp_path,
+    )
     for rank in range(4):
         [line] = seen.of(rank)
         assert words in line
@@ -192,14 +217,20 @@ def test_failures_of_the_fabric_change_no_bit(tmp_path: Path) -> None:
             total += comm.all_reduce(rng.standard_normal(30_000).astype(np.float32))
         print(hashlib.sha256(total.tobytes()).hexdigest(), comm.now())
     """
-    healthy, broken = run(program, tmp_path), run(program, tmp_path, fault=("link", "p0-t0-0:p0-t1-0"))
+    healthy, broken = (
+        run(program, tmp_path),
+        run(program, tmp_path, fault=("link", "p0-t0-0:p0-t1-0")),
+    )
     assert len({line.split()[0] for seen in (healthy, broken) for _, line in seen.lines}) == 1
     assert float(broken.of(0)[0].split()[1]) > float(healthy.of(0)[0].split()[1])  # it took longer
 
 
 def test_the_example_runs_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        cli.group.main(["launch", "--world", "simulated", "--fabric", "tiny", str(EXAMPLE)], standalone_mode=False)
+        cli.group.main(
+            ["launch", "--world", "simulated", "--fabric", "tiny", str(EXAMPLE)],
+            standalone_mode=False,
+        )
     said = capsys.readouterr().out
     assert left.value.code == 0 and "0: step 15: loss" in said and ", the same on 4 ranks" in said
     assert len(EXAMPLE.read_text().splitlines()) <= 45
@@ -217,7 +248,9 @@ def test_the_example_runs_from_the_command_line(capsys: pytest.CaptureFixture[st
         (["--transport", "quic", str(EXAMPLE)], "quic"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.execute(["launch", "--world", "simulated", "--fabric", "tiny", *arguments]) == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
@@ -237,8 +270,15 @@ def test_what_a_rank_prints_is_passed_on_at_once_and_long_lines_are_cut(tmp_path
         tmp_path,
     )
     long, unended, *trace = seen.of(1)
-    assert long == "x" * MOST_LINE + f" ... and {2 * MOST_LINE:,} characters more, left out" and unended == "no end"
-    assert trace[0].startswith("Traceback") and trace[-1] == "ValueError: no" and len(seen.lines) == 2 + len(trace)
+    assert (
+        long == "x" * MOST_LINE + f" ... and {2 * MOST_LINE:,} characters more, left out"
+        and unended == "no end"
+    )
+    assert (
+        trace[0].startswith("Traceback")
+        and trace[-1] == "ValueError: no"
+        and len(seen.lines) == 2 + len(trace)
+    )
 
 
 def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room_for(
@@ -274,6 +314,12 @@ def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room
     assert seen.of(1) == [
         "5000 h1: recv: 5000 calls are waiting: wait for some of them",
         "15 h1: tell: a program may tell 67108864 bytes: tell less",
-        "20 h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
-        "h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
+        (
+            "20 h1: group: a group's name has up to 100 characters, and a program's groups 4096 "
+            "queue pairs in all"
+        ),
+        (
+            "h1: group: a group's name has up to 100 characters, and a program's groups 4096 "
+            "queue pairs in all"
+        ),
     ]

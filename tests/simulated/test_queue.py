@@ -1,4 +1,5 @@
-"""The simulated switch's queue packet by packet, at exactly known backlogs: the cases of tests/emulated/test_queue.py without a kernel."""
+"""The simulated switch's queue packet by packet, at exactly known backlogs: the cases of
+tests/emulated/test_queue.py without a kernel."""
 
 from __future__ import annotations
 
@@ -22,20 +23,34 @@ CUT = 142
 SMALLEST = 54
 
 
-def frame(size: int, dscp_class: int = dscp.TRIMMABLE, ecn: int = dscp.ECT0, hop_limit: int = 64, src: int = 0) -> bytes:
-    """A frame of ``size`` bytes from a host of the first T0 to h2: MRC's headers as far as they fit, then bytes of no pattern."""
+def frame(
+    size: int,
+    dscp_class: int = dscp.TRIMMABLE,
+    ecn: int = dscp.ECT0,
+    hop_limit: int = 64,
+    src: int = 0,
+) -> bytes:
+    """A frame of ``size`` bytes from a host of the first T0 to h2: MRC's headers as far as they
+    fit, then bytes of no pattern."""
     udp = struct.pack("!HHHH", 49152, 4791, max(8, size - 94), 0)
     noise = bytes((i * 167 + (i >> 8) * 59) & 0xFF for i in range(max(0, size - 102)))
 
     def ipv6(dst: bytes, next_header: int, payload: bytes, word: int) -> bytes:
-        return struct.pack("!IHBB", 6 << 28 | word << 20, len(payload), next_header, hop_limit) + inner_address(src) + dst + payload
+        return (
+            struct.pack("!IHBB", 6 << 28 | word << 20, len(payload), next_header, hop_limit)
+            + inner_address(src)
+            + dst
+            + payload
+        )
 
     inner = ipv6(inner_address(2), 17, udp + noise, 0)[: size - 54]
     outer = ipv6(addressing.path_address(TINY, 0, 2, ev(0, 0)), 41, inner, dscp_class << 2 | ecn)
     return addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd" + outer
 
 
-def arrival(sent: bytes, dscp_class: int | None = None, ecn: int | None = None, *, cut: bool = False) -> bytes:
+def arrival(
+    sent: bytes, dscp_class: int | None = None, ecn: int | None = None, *, cut: bool = False
+) -> bytes:
     """What must reach h2 of ``sent``: three hops, and the named changes, nothing else."""
     out = bytearray(sent[:CUT] if cut else sent)
     word = struct.unpack_from("!H", out, 14)[0]
@@ -68,9 +83,13 @@ class Bench(Station):
         return self.net.ports[self.names[name]]
 
     def one(self, sent: bytes, **declared: int) -> bytes | None:
-        """Send one frame past queues in which so many bytes count as waiting; what arrived of it. Keys: port names with _ for -."""
+        """Send one frame past queues in which so many bytes count as waiting; what arrived of it.
+        Keys: port names with _ for -."""
         self.got = []
-        ports = [(self.port(name.replace("_", "-").removesuffix("-high")), name.endswith("_high"), n) for name, n in declared.items()]
+        ports = [
+            (self.port(name.replace("_", "-").removesuffix("-high")), name.endswith("_high"), n)
+            for name, n in declared.items()
+        ]
         for port, high, n in ports:
             port.waiting, port.waiting_high = (port.waiting, n) if high else (n, port.waiting_high)
         self.net.send(0, 0, sent)
@@ -86,7 +105,14 @@ class Bench(Station):
         return next(r for r in self.net.rows() if r["port"] == name)
 
     def moved(self) -> dict[str, dict[str, int]]:
-        names = ("marked", "trimmed", "drop_tail_packets", "drop_tail_bytes", "drop_high_packets", "drop_trim_failed")
+        names = (
+            "marked",
+            "trimmed",
+            "drop_tail_packets",
+            "drop_tail_bytes",
+            "drop_high_packets",
+            "drop_trim_failed",
+        )
         out: dict[str, dict[str, int]] = {}
         for row in self.net.rows():
             for name in names:
@@ -99,21 +125,31 @@ def key(port: str, high: bool = False) -> str:
     return port.replace("-", "_") + ("_high" if high else "")
 
 
-@pytest.mark.parametrize(("port", "becomes"), [(UPLINK, dscp.TRIMMED), (DOWN, dscp.TRIMMED), (LAST_HOP, dscp.TRIMMED_LASTHOP)])
+@pytest.mark.parametrize(
+    ("port", "becomes"),
+    [(UPLINK, dscp.TRIMMED), (DOWN, dscp.TRIMMED), (LAST_HOP, dscp.TRIMMED_LASTHOP)],
+)
 def test_every_frame_size_is_trimmed_right(port: str, becomes: int) -> None:
     bench, sizes = Bench(ecn=False), range(SMALLEST, 4243, 7)
     for size in sizes:
         sent = frame(size, (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX)[size % 2], size % 4)
-        assert bench.one(sent, **{key(port): TINY.trim_bytes(port == LAST_HOP)}) == arrival(sent, becomes, cut=True), f"{size} bytes"
+        assert bench.one(sent, **{key(port): TINY.trim_bytes(port == LAST_HOP)}) == arrival(
+            sent, becomes, cut=True
+        ), f"{size} bytes"
     assert bench.moved() == {"trimmed": {port: len(sizes)}}
-    assert bench.row(port)["admitted_bytes"] == sum(min(size, CUT) for size in sizes)  # the size after trimming
+    # the size after trimming
+    assert bench.row(port)["admitted_bytes"] == sum(min(size, CUT) for size in sizes)
     assert bench.row(port)["met_packets"] == len(sizes)
 
 
 @pytest.mark.parametrize("port", [UPLINK, LAST_HOP])
 @pytest.mark.parametrize("size", [SMALLEST, CUT - 1, CUT, CUT + 1, 1500, 4242])
 def test_the_trimming_threshold_is_exact(port: str, size: int) -> None:
-    bench, threshold, sent = Bench(), TINY.trim_bytes(port == LAST_HOP), frame(size, ecn=dscp.NOT_ECT)
+    bench, threshold, sent = (
+        Bench(),
+        TINY.trim_bytes(port == LAST_HOP),
+        frame(size, ecn=dscp.NOT_ECT),
+    )
     assert bench.one(sent, **{key(port): threshold - size}) == arrival(sent)
     becomes = dscp.TRIMMED_LASTHOP if port == LAST_HOP else dscp.TRIMMED
     assert bench.one(sent, **{key(port): threshold - size + 1}) == arrival(sent, becomes, cut=True)
@@ -128,11 +164,17 @@ def test_retransmissions_of_the_high_class_are_trimmed_by_its_own_queue(port: st
     assert bench.one(sent, **{key(port, True): threshold - 4242 + 1}) == arrival(
         sent, dscp.TRIMMED_LASTHOP if last else dscp.TRIMMED, cut=True
     )
-    assert Bench(trimming=False).one(sent, **{key(port, True): threshold - 4242 + 1}) == arrival(sent)
+    assert Bench(trimming=False).one(sent, **{key(port, True): threshold - 4242 + 1}) == arrival(
+        sent
+    )
 
 
 def test_a_trimmed_packet_passes_later_full_queues_as_it_is() -> None:
-    bench, full, sent = Bench(), {key(port): TINY.buffer_bytes for port in (UPLINK, DOWN, LAST_HOP)}, frame(4242)
+    bench, full, sent = (
+        Bench(),
+        {key(port): TINY.buffer_bytes for port in (UPLINK, DOWN, LAST_HOP)},
+        frame(4242),
+    )
     assert bench.one(sent, **full) == arrival(sent, dscp.TRIMMED, cut=True)
     for name in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP, dscp.CONTROL):
         for size in (CUT, 4242):
@@ -159,9 +201,18 @@ def test_without_trimming_and_on_a_hosts_port_the_tail_is_dropped() -> None:
 
 def test_the_high_class_drops_trimmed_packets_that_it_has_no_room_for() -> None:
     bench, sent, room = Bench(), frame(4242), TINY.buffer_bytes // 4
-    assert bench.one(sent, **{key(UPLINK): TINY.plane_bdp, key(UPLINK, True): room - CUT}) == arrival(sent, dscp.TRIMMED, cut=True)
-    assert bench.one(sent, **{key(UPLINK): TINY.plane_bdp, key(UPLINK, True): room - CUT + 1}) is None
-    expected = {"trimmed": 1, "drop_tail_packets": 1, "drop_tail_bytes": CUT, "drop_high_packets": 1}
+    assert bench.one(
+        sent, **{key(UPLINK): TINY.plane_bdp, key(UPLINK, True): room - CUT}
+    ) == arrival(sent, dscp.TRIMMED, cut=True)
+    assert (
+        bench.one(sent, **{key(UPLINK): TINY.plane_bdp, key(UPLINK, True): room - CUT + 1}) is None
+    )
+    expected = {
+        "trimmed": 1,
+        "drop_tail_packets": 1,
+        "drop_tail_bytes": CUT,
+        "drop_high_packets": 1,
+    }
     assert bench.moved() == {name: {UPLINK: count} for name, count in expected.items()}
     assert bench.row(UPLINK)["backlog_high_peak_bytes"] == room
 
@@ -170,16 +221,27 @@ def marks(bench: Bench, port: str, backlog: int, sent: bytes, count: int = 200) 
     """How many of ``count`` copies arrive CE-marked."""
     seen = [bench.one(sent, **{key(port): backlog}) for _ in range(count)]
     assert set(seen) <= {arrival(sent), arrival(sent, ecn=dscp.CE)}
-    return sum(got == arrival(sent, ecn=dscp.CE) for got in seen) if sent[15] >> 4 & 3 != dscp.CE else 0
+    return (
+        sum(got == arrival(sent, ecn=dscp.CE) for got in seen)
+        if sent[15] >> 4 & 3 != dscp.CE
+        else 0
+    )
 
 
 @pytest.mark.parametrize("port", [UPLINK, DOWN])
 def test_marking_rises_linearly_between_the_thresholds(port: str) -> None:
     (low, high), small, bench = TINY.ecn_bytes, frame(200, dscp.NO_TRIM), Bench()
-    assert [marks(bench, port, at, small, 20) for at in (low // 2, low, high, 2 * high)] == [0, 0, 20, 20]
+    assert [marks(bench, port, at, small, 20) for at in (low // 2, low, high, 2 * high)] == [
+        0,
+        0,
+        20,
+        20,
+    ]
     for share in (0.1, 0.5, 0.9):
         marked = marks(bench, port, round(low + share * (high - low)), small, 400)
-        assert abs(marked - share * 400) <= 4 * math.sqrt(share * (1 - share) * 400), f"{marked} at {share} of the ramp"
+        assert abs(marked - share * 400) <= 4 * math.sqrt(share * (1 - share) * 400), (
+            f"{marked} at {share} of the ramp"
+        )
 
 
 def test_the_ramp_ends_at_its_highest_chance_and_above_it_every_packet_is_marked() -> None:
@@ -189,7 +251,9 @@ def test_the_ramp_ends_at_its_highest_chance_and_above_it_every_packet_is_marked
     assert abs(marked - 80) <= 4 * math.sqrt(0.2 * 0.8 * 400)
 
 
-@pytest.mark.parametrize(("ecn", "marked"), [(dscp.NOT_ECT, 0), (1, 20), (dscp.ECT0, 20), (dscp.CE, 0)])
+@pytest.mark.parametrize(
+    ("ecn", "marked"), [(dscp.NOT_ECT, 0), (1, 20), (dscp.ECT0, 20), (dscp.CE, 0)]
+)
 def test_only_ect_packets_are_marked(ecn: int, marked: int) -> None:
     assert marks(Bench(), UPLINK, TINY.ecn_bytes[1], frame(200, dscp.NO_TRIM, ecn), 20) == marked
 
@@ -197,8 +261,14 @@ def test_only_ect_packets_are_marked(ecn: int, marked: int) -> None:
 def test_the_last_hop_marks_the_baseline_and_mrc_only_if_told_to() -> None:
     full, data, roce = 2 * TINY.ecn_bytes[1], frame(200, dscp.NO_TRIM), frame(200, dscp.ROCE)
     assert [marks(Bench(), LAST_HOP, full, sent, 20) for sent in (data, roce)] == [0, 20]
-    assert [marks(Bench(last_hop_ecn=True), LAST_HOP, full, sent, 20) for sent in (data, roce)] == [20, 20]
-    assert [marks(Bench(ecn=False, last_hop_ecn=True), LAST_HOP, full, sent, 20) for sent in (data, roce)] == [0, 0]
+    assert [marks(Bench(last_hop_ecn=True), LAST_HOP, full, sent, 20) for sent in (data, roce)] == [
+        20,
+        20,
+    ]
+    assert [
+        marks(Bench(ecn=False, last_hop_ecn=True), LAST_HOP, full, sent, 20)
+        for sent in (data, roce)
+    ] == [0, 0]
 
 
 def test_the_ramps_draws_follow_the_seed() -> None:
@@ -206,7 +276,10 @@ def test_the_ramps_draws_follow_the_seed() -> None:
 
     def seen(seed: int) -> list[bool]:
         bench, sent = Bench(seed), frame(200, dscp.NO_TRIM)
-        return [bench.one(sent, **{key(UPLINK): (low + high) // 2}) == arrival(sent, ecn=dscp.CE) for _ in range(64)]
+        return [
+            bench.one(sent, **{key(UPLINK): (low + high) // 2}) == arrival(sent, ecn=dscp.CE)
+            for _ in range(64)
+        ]
 
     assert seen(3) == seen(3) != seen(4)
 
@@ -219,9 +292,12 @@ def test_a_draw_is_that_of_the_ebpf_program() -> None:
 
 def test_the_mean_backlog_is_what_data_packets_found() -> None:
     bench, found = Bench(), (0, 3000, 50_000, TINY.buffer_bytes)  # let in, let in, trimmed, dropped
-    for size, name in zip(found, (dscp.NO_TRIM, dscp.NO_TRIM, dscp.TRIMMABLE, dscp.NO_TRIM), strict=True):
+    for size, name in zip(
+        found, (dscp.NO_TRIM, dscp.NO_TRIM, dscp.TRIMMABLE, dscp.NO_TRIM), strict=True
+    ):
         assert (bench.one(frame(200, name), **{key(UPLINK): size}) is None) == (size == found[-1])
-    assert bench.one(frame(200, dscp.CONTROL), **{key(UPLINK): 70_000}) is not None  # no data packet
+    # no data packet
+    assert bench.one(frame(200, dscp.CONTROL), **{key(UPLINK): 70_000}) is not None
     row = bench.row(UPLINK)
     assert (row["met_packets"], row["met_bytes"]) == (4, sum(found))
     assert row["backlog_mean_bytes"] == round(sum(found) / 4)
@@ -229,9 +305,16 @@ def test_the_mean_backlog_is_what_data_packets_found() -> None:
 
 @pytest.mark.parametrize(
     ("change", "cause"),
-    [((38, 0x00), "drop_not_mine"), ((43, 0x7F), "drop_not_mine"), ((12, 0x08), "drop_not_mine"), ((45, 0x7F), "drop_no_route")],
+    [
+        ((38, 0x00), "drop_not_mine"),
+        ((43, 0x7F), "drop_not_mine"),
+        ((12, 0x08), "drop_not_mine"),
+        ((45, 0x7F), "drop_no_route"),
+    ],
 )
-def test_a_switch_drops_what_it_cannot_forward_and_says_why(change: tuple[int, int], cause: str) -> None:
+def test_a_switch_drops_what_it_cannot_forward_and_says_why(
+    change: tuple[int, int], cause: str
+) -> None:
     bench, sent = Bench(), bytearray(frame(200))
     sent[change[0]] = change[1]
     assert bench.one(bytes(sent)) is None
@@ -240,24 +323,53 @@ def test_a_switch_drops_what_it_cannot_forward_and_says_why(change: tuple[int, i
 
 @pytest.mark.parametrize(
     ("at", "values"),
-    [(77, (2,)), (77, (3,)), (62, (0xFE,)), (70, (1,)), (73, (1,)), (20, (0,)), (20, (43,)), (20, (44,)), (20, (51,)), (20, (60,))],
-    ids=["h1's", "h2's", "another net's", "72 bits on", "96 bits on", "hop-by-hop", "routing", "fragment", "authentication", "destination"],
+    [
+        (77, (2,)),
+        (77, (3,)),
+        (62, (0xFE,)),
+        (70, (1,)),
+        (73, (1,)),
+        (20, (0,)),
+        (20, (43,)),
+        (20, (44,)),
+        (20, (51,)),
+        (20, (60,)),
+    ],
+    ids=[
+        "h1's",
+        "h2's",
+        "another net's",
+        "72 bits on",
+        "96 bits on",
+        "hop-by-hop",
+        "routing",
+        "fragment",
+        "authentication",
+        "destination",
+    ],
 )
-def test_a_t0_drops_what_comes_by_a_hosts_port_in_anothers_name(at: int, values: tuple[int, ...]) -> None:
+def test_a_t0_drops_what_comes_by_a_hosts_port_in_anothers_name(
+    at: int, values: tuple[int, ...]
+) -> None:
     """And nowhere else is it asked: the same frame passes where a T1 sends it."""
     bench, sent = Bench(), bytearray(frame(200))
     sent[at : at + len(values)] = bytes(values)
     assert bench.one(bytes(sent)) is None
-    assert {row["port"]: row["drop_spoofed"] for row in bench.net.rows() if row["drop_spoofed"]} == {"p0-t0-0-d0": 1}
+    assert {
+        row["port"]: row["drop_spoofed"] for row in bench.net.rows() if row["drop_spoofed"]
+    } == {"p0-t0-0-d0": 1}
     bench.port("p0-t0-0-d0").source = 0
     assert bench.one(bytes(sent)) is not None
 
 
 @pytest.mark.parametrize(
-    ("at", "value"), [(75, 2), (67, 0x0B), (20, 17), (20, 59)], ids=["on a plane", "background", "no inner", "nothing"]
+    ("at", "value"),
+    [(75, 2), (67, 0x0B), (20, 17), (20, 59)],
+    ids=["on a plane", "background", "no inner", "nothing"],
 )
 def test_a_host_may_use_every_address_of_its_own(at: int, value: int) -> None:
-    """Its one on each plane, where MPTCP runs; background traffic's; and what names no inner source."""
+    """Its one on each plane, where MPTCP runs; background traffic's; and what names no inner
+    source."""
     bench, sent = Bench(), bytearray(frame(200))
     sent[at] = value
     assert bench.one(bytes(sent)) is not None
@@ -280,5 +392,7 @@ def test_a_switch_that_comes_twice_in_a_row_processes_twice(hops: int, cause: st
 def test_the_hop_limit_ends_a_frame(hops: int) -> None:
     bench = Bench()
     assert bench.one(frame(200, hop_limit=hops)) is None
-    assert [row["port"] for row in bench.net.rows() if row["drop_hop_limit"]] == [("p0-t0-0-d0", "p0-t1-0-d0", "p0-t0-1-u0")[hops - 1]]
+    assert [row["port"] for row in bench.net.rows() if row["drop_hop_limit"]] == [
+        ("p0-t0-0-d0", "p0-t1-0-d0", "p0-t0-1-u0")[hops - 1]
+    ]
     assert bench.one(frame(200, hop_limit=4)) is not None

@@ -1,4 +1,5 @@
-"""A fault schedule is right or says what is wrong, and its number is all that it takes to see it again."""
+"""A fault schedule is right or says what is wrong, and its number is all that it takes to see it
+again."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_number_is_a_schedule() -> None:
     number = with_kind("switch")
     first, again = run_schedule(number, SMALL), run_schedule(number, SMALL)
-    assert first.broken == "" and first.kinds["switch"] and first.steps > 1 and first.retransmitted > 0
+    assert (
+        first.broken == "" and first.kinds["switch"] and first.steps > 1 and first.retransmitted > 0
+    )
     first.cpu_s = again.cpu_s = 0.0
     assert first == again
     assert len({str(setting(seed)) for seed in range(50)}) > 20
@@ -84,31 +87,66 @@ def test_a_bug_is_a_finding_and_an_endless_loop_ends(monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(NETWORK, Breaks)
-        assert run_schedule(3, SMALL).broken.startswith("KeyError: 'no such thing' (test_schedules.py:")
+        assert run_schedule(3, SMALL).broken.startswith(
+            "KeyError: 'no such thing' (test_schedules.py:"
+        )
     with monkeypatch.context() as patch:
         patch.setattr(NETWORK, Spins)
         patch.setattr(schedules, "LIMIT_S", 0.2)
         assert "more than 0.2 s of CPU time" in run_schedule(3, SMALL).broken
 
 
-def test_the_command_names_the_schedule_that_broke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_the_schedule_that_broke(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def made_up(seed: int, fabric: str, keep: object) -> Outcome:
         return Outcome(seed, {"link": 2}, broken="it broke" if seed == 6 else "")
 
     monkeypatch.setattr("scenarios.sets.many_schedules.run_schedule", made_up)
-    assert cli.execute(["tools", "bench", "schedules", "--first", "5", "--count", "3", "--jobs", "1", "--fabric", SMALL]) == 1
+    assert (
+        cli.execute(
+            [
+                "tools",
+                "bench",
+                "schedules",
+                "--first",
+                "5",
+                "--count",
+                "3",
+                "--jobs",
+                "1",
+                "--fabric",
+                SMALL,
+            ]
+        )
+        == 1
+    )
     said = capsys.readouterr()
-    assert "schedule 6: it broke; again: mrcbed tools bench schedules --first 6 --count 1 --fabric tiny" in said.err
+    assert (
+        "schedule 6: it broke; again: mrcbed tools bench schedules --first 6 --count 1 "
+        "--fabric tiny"
+    ) in said.err
     assert "3 schedules, 1 broken: 6 faults" in said.out and "faults: 6 link" in said.out
-    assert cli.execute(["tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--fabric", SMALL]) == 0
+    assert (
+        cli.execute(
+            ["tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--fabric", SMALL]
+        )
+        == 0
+    )
     assert cli.execute(["tools", "bench", "schedules", "--fabric", "nowhere"]) == 2
 
 
 def test_outcomes_of_processes_stand_in_the_order_asked_for() -> None:
     heard: list[int] = []
     made = run_many([4, 3], 2, SMALL, report=lambda outcome: heard.append(outcome.seed))
-    assert [o.seed for o in made] == [4, 3] and sorted(heard) == [3, 4] and not any(o.broken for o in made)
-    assert figures(made, 1.0, 2)["schedules"] == 2 and "2 schedules, 0 broken" in describe(figures(made, 1.0, 2))
+    assert (
+        [o.seed for o in made] == [4, 3]
+        and sorted(heard) == [3, 4]
+        and not any(o.broken for o in made)
+    )
+    assert figures(made, 1.0, 2)["schedules"] == 2 and "2 schedules, 0 broken" in describe(
+        figures(made, 1.0, 2)
+    )
     assert repeat_command(made[0]) == "mrcbed tools bench schedules --first 4 --count 1"
 
 
@@ -118,4 +156,8 @@ def with_kind(kind: str) -> int:
     from topologies import load_fabric
 
     fabric = load_fabric(SMALL)
-    return next(seed for seed in range(100) if any(fault.kind == kind for fault in plan(fabric, seed, schedules.STORM)))
+    return next(
+        seed
+        for seed in range(100)
+        if any(fault.kind == kind for fault in plan(fabric, seed, schedules.STORM))
+    )

@@ -1,4 +1,5 @@
-"""Two sites in the simulated network: a frame's walk through all of its uSIDs, its time, and the order of frames from near and far."""
+"""Two sites in the simulated network: a frame's walk through all of its uSIDs, its time, and the
+order of frames from near and far."""
 
 from __future__ import annotations
 
@@ -22,11 +23,18 @@ def frame(src: int, dst: int, value: int, size: int = 1000) -> bytes:
     """A data packet's headers, and zeros."""
 
     def ipv6(source: bytes, destination: bytes, following: int, payload: bytes, word: int) -> bytes:
-        return struct.pack("!IHBB", 6 << 28 | word << 20, len(payload), following, 64) + source + destination + payload
+        return (
+            struct.pack("!IHBB", 6 << 28 | word << 20, len(payload), following, 64)
+            + source
+            + destination
+            + payload
+        )
 
     udp = struct.pack("!HHHH", 49152, 4791, size - 94, 0) + bytes(size - 102)
     inner = ipv6(inner_address(src), inner_address(dst), 17, udp, 0)
-    outer = ipv6(inner_address(src), path_address(TWO, src, dst, value), 41, inner, dscp.TRIMMABLE << 2)
+    outer = ipv6(
+        inner_address(src), path_address(TWO, src, dst, value), 41, inner, dscp.TRIMMABLE << 2
+    )
     return addressing.ROUTER_MAC + addressing.HOST_MAC + b"\x86\xdd" + outer
 
 
@@ -51,7 +59,9 @@ def net_with(*hosts: int) -> tuple[Network, list[Host]]:
 
 @pytest.mark.parametrize(("src", "dst"), [(0, 5), (5, 0), (3, 4)])
 @pytest.mark.parametrize("value", [ev(0, 0), ev(0, 1), ev(1, 0), ev(1, 1)])
-def test_a_frame_takes_its_five_cables_and_arrives_after_both_delays(src: int, dst: int, value: int) -> None:
+def test_a_frame_takes_its_five_cables_and_arrives_after_both_delays(
+    src: int, dst: int, value: int
+) -> None:
     net, (host,) = net_with(dst)
     seen: list[tuple[str, bytes]] = []
 
@@ -68,9 +78,14 @@ def test_a_frame_takes_its_five_cables_and_arrives_after_both_delays(src: int, d
     for _, outer in seen:  # before each switch one uSID fewer
         assert outer == address
         address = shift(address)
-    wires = len(sent) * (160 + 80)  # the slower long-haul cable, and the one after it; all other switches cut through
+    # the slower long-haul cable, and the one after it; all other switches cut through
+    wires = len(sent) * (160 + 80)
     ((at, plane, got),) = host.got
-    assert (at - begin, plane, got[21]) == (wires + TWO.delay_ps + TWO.long_haul_delay_ps, value >> 16, 60)
+    assert (at - begin, plane, got[21]) == (
+        wires + TWO.delay_ps + TWO.long_haul_delay_ps,
+        value >> 16,
+        60,
+    )
     assert net.quiet()
 
 
@@ -91,7 +106,9 @@ def test_what_comes_from_near_does_not_wait_for_what_comes_from_far() -> None:
     net.send(7, 0, frame(7, 5, 0, 4238))
     net.run(begin + 3 * TWO.long_haul_delay_ps)
     sources = [addressing.host_of_inner(data[62:78]) for _, _, data in host.got]
-    assert sources == [4, 7, 0] and [at for at, _, _ in host.got] == sorted(at for at, _, _ in host.got)
+    assert sources == [4, 7, 0] and [at for at, _, _ in host.got] == sorted(
+        at for at, _, _ in host.got
+    )
 
 
 def test_a_cut_long_haul_cable_takes_what_is_on_it() -> None:
@@ -100,6 +117,6 @@ def test_a_cut_long_haul_cable_takes_what_is_on_it() -> None:
     net.send(0, 0, frame(0, 5, ev(0, 0)))
     net.send(0, 0, frame(0, 5, ev(0, 1)))
     net.run(net.time + 3 * TWO.long_haul_delay_ps)
-    assert len(host.got) == 1 and {r["port"]: r["drop_link_down_packets"] for r in net.rows() if r["drop_link_down_packets"]} == {
-        "p0-t1-0-s1": 1
-    }
+    assert len(host.got) == 1 and {
+        r["port"]: r["drop_link_down_packets"] for r in net.rows() if r["drop_link_down_packets"]
+    } == {"p0-t1-0-s1": 1}

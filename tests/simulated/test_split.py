@@ -1,4 +1,5 @@
-"""One simulated run in several processes: the same bytes whatever their number, and an end whatever ends it."""
+"""One simulated run in several processes: the same bytes whatever their number, and an end whatever
+ends it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from tests.waiting import wait_until
 from topologies import load_fabric
 from topologies.units import US
 
-UNDRAWN = "import sys; from mrcbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
+UNDRAWN = (
+    "import sys; from mrcbed import cli; from tests.scenarios.small import undrawn\n"
+    "with undrawn(): sys.exit(cli.execute())"
+)
 HEAD = """
 format = 3
 fabric = "demo"
@@ -91,31 +95,40 @@ name = "adaptive"
 fabric_options = { routing = "adaptive" }
 """ + fault("link", "p0-t0-1:p0-t1-1", 'at = "20us"\nfor = "30us"'),
 }  # fmt: skip
-"""Faults of the network and of hosts in either process, by time and by step, on what either process computes."""
+"""Faults of the network and of hosts in either process, by time and by step, on what either process
+computes."""
 
 
 def raw(directory: Path, split: int) -> dict[str, bytes]:
     out = directory / f"out-{split}"
     out.mkdir()
-    simulate(load_scenario(str(directory / "story.toml")), out, figures=False, worlds=Worlds(split=split))
+    simulate(
+        load_scenario(str(directory / "story.toml")), out, figures=False, worlds=Worlds(split=split)
+    )
     return measured(out)
 
 
 @pytest.mark.dear("the same run in one process and in several")
 @pytest.mark.parametrize(("name", "split"), list(zip(STORIES, (2, 3, 2, 3, 2, 3), strict=True)))
 @pytest.mark.usefixtures("no_process_left")
-def test_any_number_of_processes_leaves_the_same_bytes(name: str, split: int, tmp_path: Path) -> None:
+def test_any_number_of_processes_leaves_the_same_bytes(
+    name: str, split: int, tmp_path: Path
+) -> None:
     (tmp_path / "story.toml").write_text(STORIES[name])
     alone, shared = raw(tmp_path, 1), raw(tmp_path, split)
     assert len(alone) > 10
-    assert [file for file in alone if shared.get(file) != alone[file]] == [] and shared.keys() == alone.keys()
+    assert [
+        file for file in alone if shared.get(file) != alone[file]
+    ] == [] and shared.keys() == alone.keys()
 
 
 def refused(words: str) -> Any:
     return pytest.raises(ScenarioError, match=words)
 
 
-def test_what_one_process_has_to_simulate_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_one_process_has_to_simulate_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with refused("has PFC"):
         check_split(load_scenario("incast-pfc"), 2)
     with refused("jobs are threads of one process"):
@@ -123,13 +136,18 @@ def test_what_one_process_has_to_simulate_is_refused_in_one_line(tmp_path: Path,
     with refused("one process captures"):
         check_split(load_scenario("smoke"), 2, ["h0:p0-t0-0"])
     file = tmp_path / "at-once.toml"
-    file.write_text("format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\ndelay = 0\n")
+    file.write_text(
+        "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\ndelay = 0\n"
+    )
     with refused("has no delay, so hosts act on each other at once"):
         check_split(load_scenario("smoke", fabric=str(file)), 2)
     check_split(load_scenario("incast-pfc"), 1)
     assert cli.execute(["run", "smoke", "--split", "2", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("mrcbed: --split works in the simulated world only") and said.count("\n") == 1
+    assert (
+        said.startswith("mrcbed: --split works in the simulated world only")
+        and said.count("\n") == 1
+    )
 
 
 @pytest.fixture
@@ -144,7 +162,9 @@ def shared(tmp_path: Path) -> Iterator[SimulatedCluster]:
 def test_agents_of_both_processes_answer_and_refuse_alike(shared: SimulatedCluster) -> None:
     for host in (0, 7):
         assert shared.agents[host].call("counters")["tx_packets"] == 0
-        with pytest.raises(AgentError, match=f"h{host}: start: setup and connect come before start"):
+        with pytest.raises(
+            AgentError, match=f"h{host}: start: setup and connect come before start"
+        ):
             shared.agents[host].call("start", collective="ring-allreduce", message_bytes=4096)
     with pytest.raises(UserError, match="drop --split"):
         shared.programs(Program(("rank.py",)), [0, 7])
@@ -157,7 +177,10 @@ def test_agents_of_both_processes_answer_and_refuse_alike(shared: SimulatedClust
 def test_bad_options_are_refused_as_in_one_process(tmp_path: Path) -> None:
     said = []
     for split in (1, 2):
-        with SimulatedCluster(load_fabric("demo"), split=split) as cluster, pytest.raises(UserError) as caught:
+        with (
+            SimulatedCluster(load_fabric("demo"), split=split) as cluster,
+            pytest.raises(UserError) as caught,
+        ):
             cluster.start_agents("mrc", {"nonsense": 1}, tmp_path / f"logs-{split}", 1)
         said.append(str(caught.value))
     assert said[0] == said[1]
@@ -170,33 +193,65 @@ def test_a_killed_process_ends_the_run_and_is_named(shared: SimulatedCluster) ->
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
     child.join()
-    with pytest.raises(ClusterDied, match=r"process 2 of the 2 of this simulation was killed \(out of memory\?\): use a smaller --split"):
+    with pytest.raises(
+        ClusterDied,
+        match=r"process 2 of the 2 of this simulation was killed \(out of memory\?\): use a "
+        r"smaller --split",
+    ):
         shared.clock.sleep(100 * US)
 
 
 @pytest.mark.usefixtures("no_process_left")
-def test_a_bug_in_another_process_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("testbed.simulated.split.Share.advance", lambda share, end: {}["no such host"])
+def test_a_bug_in_another_process_comes_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "testbed.simulated.split.Share.advance", lambda share, end: {}["no such host"]
+    )
     with SimulatedCluster(load_fabric("demo"), split=3) as cluster:
         cluster.start_agents("mrc", {}, tmp_path / "logs", 1)
-        with pytest.raises(RuntimeError, match="(?s)in a process of a simulation: KeyError: 'no such host'.*Traceback"):
+        with pytest.raises(
+            RuntimeError,
+            match="(?s)in a process of a simulation: KeyError: 'no such host'.*Traceback",
+        ):
             cluster.clock.sleep(100 * US)
 
 
 @pytest.mark.dear("a command with two processes of its own")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_run_keeps_its_logs_and_leaves_no_process(number: int, tmp_path: Path) -> None:
-    (tmp_path / "long.toml").write_text(HEAD + RING.replace("steps = 4", "steps = 100000").replace("30s", "3000s") + BOTH)
+    (tmp_path / "long.toml").write_text(
+        HEAD + RING.replace("steps = 4", "steps = 100000").replace("30s", "3000s") + BOTH
+    )
     out = tmp_path / "out"
-    words = [sys.executable, "-c", UNDRAWN, "run", str(tmp_path / "long.toml"), "--world", "simulated", "-t", "mrc", "--split", "2"]
+    words = [
+        sys.executable,
+        "-c",
+        UNDRAWN,
+        "run",
+        str(tmp_path / "long.toml"),
+        "--world",
+        "simulated",
+        "-t",
+        "mrc",
+        "--split",
+        "2",
+    ]
     words += ["--out", str(out)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True) as run:
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as run:
         try:
-            wait_until(lambda: any(log.stat().st_size > 10_000 for log in out.glob("raw/*/h7.jsonl")))
+            wait_until(
+                lambda: any(log.stat().st_size > 10_000 for log in out.glob("raw/*/h7.jsonl"))
+            )
             stop(run, number)
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
     assert json.loads((out / "summary.json").read_text())["verdict"] == "interrupted"
     for host in (0, 7):
-        assert '"kind":"counters"' in next(out.glob(f"raw/*/h{host}.jsonl")).read_text().splitlines()[-2]
+        assert (
+            '"kind":"counters"'
+            in next(out.glob(f"raw/*/h{host}.jsonl")).read_text().splitlines()[-2]
+        )

@@ -113,14 +113,22 @@ def test_no_port_wins_all_ties_and_the_draws_follow_the_seed() -> None:
         return [a.next_order() < b.next_order() for _ in range(1000)]
 
     first, second = wins(1), wins(2)
-    assert 430 < sum(first) < 570 and 430 < sum(second) < 570  # 4.4 standard deviations of a fair coin
+    # 4.4 standard deviations of a fair coin
+    assert 430 < sum(first) < 570 and 430 < sum(second) < 570
     assert first == wins(1) and first != second
-    longest = max(len(run) for run in "".join("ab"[win] for win in first).replace("ab", "a b").replace("ba", "b a").split())
+    longest = max(
+        len(run)
+        for run in "".join("ab"[win] for win in first)
+        .replace("ab", "a b")
+        .replace("ba", "b a")
+        .split()
+    )
     assert longest < 25  # nor for long
 
 
 def test_two_senders_at_the_same_moments_share_the_last_place_of_a_queue() -> None:
-    """Both frames of each pair are at the T0 at the same time, and its uplink has room for one: by a fixed order, one sender lost all."""
+    """Both frames of each pair are at the T0 at the same time, and its uplink has room for one: by
+    a fixed order, one sender lost all."""
     network = Network(TINY.with_(trimming=False, ecn=False))
     network.describe(network.fabric, 1)
     receiver = Acting(network, 2)
@@ -130,7 +138,9 @@ def test_two_senders_at_the_same_moments_share_the_last_place_of_a_queue() -> No
         network.run(network.time + 4242 * BYTE // TINY.nic_rate)
     network.run(network.time + 100 * DELAY)
     assert books(network.rows()) == []
-    dropped = next(row for row in network.rows() if row["port"] == "p0-t0-0-u0")["drop_tail_packets"]
+    dropped = next(row for row in network.rows() if row["port"] == "p0-t0-0-u0")[
+        "drop_tail_packets"
+    ]
     assert dropped > 1000 and len(receiver.senders) == 4000 - dropped
     assert 0.4 < receiver.senders.count(receiver.senders[0]) / len(receiver.senders) < 0.6
 
@@ -142,7 +152,11 @@ def test_without_delay_hosts_talk_in_one_process(tmp_path: Path) -> None:
         hosts = list(range(fabric.host_count))
         connect(cluster.agents, hosts, "ring-allreduce")
         for agent in cluster.agents:
-            agent.call("start", collective="ring-allreduce", message_bytes=64 << 10, steps=2, seed=1)
+            agent.call(
+                "start", collective="ring-allreduce", message_bytes=64 << 10, steps=2, seed=1
+            )
         notes: list[dict[str, object]] = []
-        assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), lambda: None, MS, cluster.clock)
+        assert wait_for_all(
+            cluster.agents, lambda rank, note: notes.append(note), lambda: None, MS, cluster.clock
+        )
         assert [note["wrong"] for note in notes if note["event"] == "done"] == [0] * len(hosts)

@@ -1,4 +1,5 @@
-"""Runs killed at random moments, again and again, and gone on with: nothing is left, nothing finished is lost, the end is the same.
+"""Runs killed at random moments, again and again, and gone on with: nothing is left, nothing
+finished is lost, the end is the same.
 
 MRCBED_SOAK_KILLS: how many (default 60). MRCBED_SOAK_SEED: whom and when (default 1).
 """
@@ -45,7 +46,11 @@ def test_runs_killed_again_and_again_come_to_their_end(tmp_path: Path) -> None:
             assert machine() == before, where
             for path, text in kept.items():
                 assert path.read_bytes() == text, f"{where}: {path} was finished and has changed"
-            kept = {path: text for path in out.glob("raw/*/run.json") if b'"outcome": "done"' in (text := path.read_bytes())} | kept
+            kept = {
+                path: text
+                for path in out.glob("raw/*/run.json")
+                if b'"outcome": "done"' in (text := path.read_bytes())
+            } | kept
             killed[victim] += hit
             left -= hit
             if left <= 0 or (out / "summary.json").is_file():
@@ -55,10 +60,15 @@ def test_runs_killed_again_and_again_come_to_their_end(tmp_path: Path) -> None:
             assert done.returncode in (0, 3), f"run {number}: {done.stderr}"
             ended += 1
             assert len(list(out.glob("raw/*/run.json"))) == SEEDS
-    print(f"{sum(killed.values())} kills in {number} runs ({dict(killed)}), {ended} of them gone on with to their end")
+    print(
+        f"{sum(killed.values())} kills in {number} runs ({dict(killed)}), {ended} of them gone "
+        "on with to their end"
+    )
 
 
-def test_a_disk_that_is_full_again_and_again_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
+def test_a_disk_that_is_full_again_and_again_loses_nothing(
+    tmp_path: Path, small_disk: Path
+) -> None:
     words = (*QUICK, "--seeds", f"1-{SEEDS}")
     out = small_disk / "out"
     for count in range(1, SEEDS):

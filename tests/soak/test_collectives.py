@@ -1,4 +1,5 @@
-"""Collectives in many more orders than `make test` tries, and over more lossy engines. Needs neither root nor a fabric.
+"""Collectives in many more orders than `make test` tries, and over more lossy engines. Needs
+neither root nor a fabric.
 
 MRCBED_SOAK_ORDERS: seeds of each collective and number of ranks (default 100).
 """
@@ -23,6 +24,10 @@ def test_exact_in_whatever_order_things_come(name: str, n: int, dtype: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("n", "qps", "dtype"), [(2, 1, "int32"), (4, 2, "float32"), (8, 1, "float32")])
-def test_exact_over_mrc_with_loss_copies_and_reordering(name: str, n: int, qps: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("n", "qps", "dtype"), [(2, 1, "int32"), (4, 2, "float32"), (8, 1, "float32")]
+)
+def test_exact_over_mrc_with_loss_copies_and_reordering(
+    name: str, n: int, qps: int, dtype: str
+) -> None:
     assert sum(over_mrc(name, n, qps, dtype, seed) for seed in range(max(5, SEEDS // 10))) > 0

@@ -1,7 +1,8 @@
-"""Thousands of damaged results, each given to a command in a process of its own, whose memory and time are bounded. Needs neither root
-nor a fabric.
+"""Thousands of damaged results, each given to a command in a process of its own, whose memory and
+time are bounded. Needs neither root nor a fabric.
 
-MRCBED_SOAK_DAMAGED: how many (default 5000). MRCBED_SOAK_SEED: of the first (default 1); each has the next one.
+MRCBED_SOAK_DAMAGED: how many (default 5000). MRCBED_SOAK_SEED: of the first (default 1); each has
+the next one.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from tests.scenarios.small import small, undrawn
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 ROOM = 4 << 30
-"""Bytes of address space of a command, this process's libraries included: with less every command refuses to begin."""
+"""Bytes of address space of a command, this process's libraries included: with less every command
+refuses to begin."""
 SECONDS = 120
 """What takes longer hangs: a command takes a moment [ours]."""
 
 
 def ended(words: list[str], told: Path) -> int:
-    """How a command ends in a child: its exit status, or the negative number of the signal that ended it, SIGALRM for one that hangs."""
+    """How a command ends in a child: its exit status, or the negative number of the signal that
+    ended it, SIGALRM for one that hangs."""
     if (pid := os.fork()) == 0:
         status = 70
         try:
@@ -47,7 +50,10 @@ def ended(words: list[str], told: Path) -> int:
 
 
 def test_no_damage_is_an_internal_error_or_hangs(tmp_path: Path) -> None:
-    count, first = int(os.environ.get("MRCBED_SOAK_DAMAGED", "5000")), int(os.environ.get("MRCBED_SOAK_SEED", "1"))
+    count, first = (
+        int(os.environ.get("MRCBED_SOAK_DAMAGED", "5000")),
+        int(os.environ.get("MRCBED_SOAK_SEED", "1")),
+    )
     results, told = tmp_path / "results", tmp_path / "told"
     results.mkdir()
     with undrawn():
@@ -65,7 +71,10 @@ def test_no_damage_is_an_internal_error_or_hangs(tmp_path: Path) -> None:
             if status in ends and "Cannot allocate memory" not in told.read_text():
                 ends[status] += 1
             else:
-                bad.append(f"MRCBED_SOAK_SEED={seed} MRCBED_SOAK_DAMAGED=1: {words[0]}, {path.name}: {status}, {told.read_text()[-300:]}")
+                bad.append(
+                    f"MRCBED_SOAK_SEED={seed} MRCBED_SOAK_DAMAGED=1: {words[0]}, {path.name}: "
+                    f"{status}, {told.read_text()[-300:]}"
+                )
             shutil.rmtree(results)  # tables and pages that a command wrote of what is damaged, too
             shutil.copytree(tmp_path / "whole", results)
     print(f"{count} damaged results from seed {first}: {ends[0]} told or read, {ends[2]} refused")

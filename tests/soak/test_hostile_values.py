@@ -1,4 +1,5 @@
-"""Every bad value at every place of a scenario, and thousands of wrong changes of shipped ones. Needs neither root nor a fabric."""
+"""Every bad value at every place of a scenario, and thousands of wrong changes of shipped ones.
+Needs neither root nor a fabric."""
 
 from __future__ import annotations
 
@@ -19,5 +20,7 @@ def test_a_scenario_with_any_value_changed_is_refused_in_one_line_or_read() -> N
 
 @LONG
 @given(*CHANGES)
-def test_whatever_is_wrong_it_is_told_and_only_then(name: str, changes: list[tuple[str, str]]) -> None:
+def test_whatever_is_wrong_it_is_told_and_only_then(
+    name: str, changes: list[tuple[str, str]]
+) -> None:
     told(name, changes)

@@ -1,4 +1,5 @@
-"""Each link of a fabric broken in each of the ways that the suite deals out: the link that is named is the link that was broken."""
+"""Each link of a fabric broken in each of the ways that the suite deals out: the link that is named
+is the link that was broken."""
 
 from __future__ import annotations
 

@@ -19,5 +19,7 @@ def test_a_lesson_is_what_its_page_says(page: Path, tmp_path: Path) -> None:
     play(page, tmp_path, shorter=False)
 
 
-def test_a_sweep_whose_processes_are_killed_again_and_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_sweep_whose_processes_are_killed_again_and_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     kill(cluster, tmp_path, 48, 10)

@@ -1,10 +1,12 @@
-"""Random faults of every kind for minutes under repeated all-reduces: every sum exact, nobody stuck, everything healed and found again.
+"""Random faults of every kind for minutes under repeated all-reduces: every sum exact, nobody
+stuck, everything healed and found again.
 
-It goes in rounds: a plan of faults (testbed/faults/plan.py) that heals by itself, then calm, in which every path and plane must be used
-again under the same load.
+It goes in rounds: a plan of faults (testbed/faults/plan.py) that heals by itself, then calm, in
+which every path and plane must be used again under the same load.
 
-MRCBED_SOAK_S: how long, seconds (default 600). MRCBED_SOAK_SEED: which faults when (default 1). MRCBED_SOAK_FABRIC: where (default demo).
-The faults, the rounds and the agents' logs are kept in results/soak-faults-<time>/, faults.jsonl on the agents' clock.
+MRCBED_SOAK_S: how long, seconds (default 600). MRCBED_SOAK_SEED: which faults when (default 1).
+MRCBED_SOAK_FABRIC: where (default demo). The faults, the rounds and the agents' logs are kept in
+results/soak-faults-<time>/, faults.jsonl on the agents' clock.
 """
 
 from __future__ import annotations
@@ -45,14 +47,19 @@ class Storm:
         self.cluster, self.number, self.journal = cluster, number, journal
         self.clock = cluster.clock
         self.begun = self.clock.now()
-        acts = [(fault.at, 1, fault) for fault in faults] + [(fault.until, 0, fault) for fault in faults]
+        acts = [(fault.at, 1, fault) for fault in faults] + [
+            (fault.until, 0, fault) for fault in faults
+        ]
         self.todo = sorted(acts, key=lambda act: act[:2])
         self.there: dict[int, int] = {}  # id of a planned fault -> number of the injected one
         self.changed = self.begun  # when something last began or ended
 
     def write(self, kind: str, **fields: Any) -> None:
         with self.journal.open("a") as out:
-            out.write(json.dumps({"t": self.clock.now(), "kind": kind, "round": self.number, **fields}) + "\n")
+            out.write(
+                json.dumps({"t": self.clock.now(), "kind": kind, "round": self.number, **fields})
+                + "\n"
+            )
 
     def due(self) -> int | None:
         """Do what is due; in how much time there is more to do, None: nothing any more."""
@@ -61,14 +68,23 @@ class Storm:
             if begins:
                 made = self.cluster.strike(fault.target)
                 self.there[id(fault)] = made.number
-                self.write("inject", number=made.number, fault=fault.kind, on=fault.on, keys=fault.keys, links=made.target.links)
+                self.write(
+                    "inject",
+                    number=made.number,
+                    fault=fault.kind,
+                    on=fault.on,
+                    keys=fault.keys,
+                    links=made.target.links,
+                )
             else:
                 number = self.there.pop(id(fault))
                 self.cluster.clear(number)
                 self.write("clear", number=number)
             self.changed = self.clock.now()
         for event in self.cluster.fault_events():
-            self.write("fault", t_told=event.t, number=event.number, phase=event.phase, links=event.links)
+            self.write(
+                "fault", t_told=event.t, number=event.number, phase=event.phase, links=event.links
+            )
             self.changed = self.clock.now()
         return max(0, self.begun + self.todo[0][0] - self.clock.now()) if self.todo else None
 
@@ -96,7 +112,9 @@ def go(ring: Ring, storm: Storm, bound: int, where: str) -> None:
         sooner = storm.due()
         latest = max([begun, storm.changed, *(end for end, _, _ in ring.ends[-len(ring.hosts) :])])
         if (quiet := clock.now() - latest) > bound:
-            raise StuckError(f"{where}: no step ended for {duration(quiet / NS)}, and no fault began or ended")
+            raise StuckError(
+                f"{where}: no step ended for {duration(quiet / NS)}, and no fault began or ended"
+            )
         return sooner
 
     ring.ends.clear()
@@ -105,7 +123,10 @@ def go(ring: Ring, storm: Storm, bound: int, where: str) -> None:
 
 
 def test_random_faults_for_a_long_time() -> None:
-    seconds, seed = float(os.environ.get("MRCBED_SOAK_S", "600")), int(os.environ.get("MRCBED_SOAK_SEED", "1"))
+    seconds, seed = (
+        float(os.environ.get("MRCBED_SOAK_S", "600")),
+        int(os.environ.get("MRCBED_SOAK_SEED", "1")),
+    )
     fabric = load_fabric(os.environ.get("MRCBED_SOAK_FABRIC", "demo"))
     kept = results("soak-faults")
     print(f"seed {seed} on {fabric.name}, {seconds:g} s; faults and logs in {kept}")
@@ -148,11 +169,15 @@ def weather(cluster: Cluster, fabric: Fabric, seed: int, seconds: float, journal
         assert state(cluster) == whole, f"{where}: faults left something behind"
         missing = out_of_use(cluster)
         while missing and clock.now() - calm < back:
-            go(ring, storm, stuck, f"{where}, calm")  # found again under load, when answers take longest
+            # found again under load, when answers take longest
+            go(ring, storm, stuck, f"{where}, calm")
             steps += STEPS
             missing = out_of_use(cluster)
         took = clock.now() - calm
-        assert not missing, f"{where}: not in use {duration(took / NS)} after the last fault: {len(missing)} paths, {missing[:4]}"
+        assert not missing, (
+            f"{where}: not in use {duration(took / NS)} after the last fault: {len(missing)} "
+            f"paths, {missing[:4]}"
+        )
         longest = max(longest, took)
         storm.write("calm", recovered_ps=took, resident=[resident(pid) for pid in pids])
         balanced = wait_until(lambda: imbalance(cluster, before) == [], 5)
@@ -167,6 +192,7 @@ def weather(cluster: Cluster, fabric: Fabric, seed: int, seconds: float, journal
     assert max(grown) <= ALLOWED_GROWTH, grown
     listed = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
     return (
-        f"{rounds} rounds, {sum(kinds.values())} faults ({listed}) under {steps} steps; "
-        f"{again} packets sent again; all in use again within {duration(longest / NS)}; agents grew by at most {max(grown) >> 10} KiB"
+        f"{rounds} rounds, {sum(kinds.values())} faults ({listed}) under {steps} steps; {again} "
+        f"packets sent again; all in use again within {duration(longest / NS)}; agents grew by "
+        f"at most {max(grown) >> 10} KiB"
     )

@@ -1,4 +1,5 @@
-"""A ring under MRC for minutes while cables are pulled and mended without end: nothing may be wrong, lost without a cause, dead or growing.
+"""A ring under MRC for minutes while cables are pulled and mended without end: nothing may be
+wrong, lost without a cause, dead or growing.
 
 MRCBED_SOAK_S: how long, seconds (default 600). MRCBED_SOAK_SEED: which cables when (default 1).
 """
@@ -24,7 +25,10 @@ STEPS = 12
 
 
 def test_a_ring_lives_through_cables_pulled_and_mended_again_and_again(tmp_path: Path) -> None:
-    seconds, seed = float(os.environ.get("MRCBED_SOAK_S", "600")), int(os.environ.get("MRCBED_SOAK_SEED", "1"))
+    seconds, seed = (
+        float(os.environ.get("MRCBED_SOAK_S", "600")),
+        int(os.environ.get("MRCBED_SOAK_SEED", "1")),
+    )
     rng = random.Random(seed)
     fabric = load_fabric("demo")
     cables = [link.name for link in fabric.links]
@@ -37,9 +41,17 @@ def test_a_ring_lives_through_cables_pulled_and_mended_again_and_again(tmp_path:
         begun, rounds, steps = time.monotonic(), 0, 0
         while (now := time.monotonic() - begun) < seconds or rounds < 4:
             cable, at, back = rng.choice(cables), rng.uniform(0.02, 0.3), rng.uniform(0.02, 0.6)
-            where = f"seed {seed}, round {rounds}: {cable} pulled {at:.3f} s after the start for {back:.3f} s"
-            acts = [(at, partial(cluster.set_link, cable, False)), (at + back, partial(cluster.set_link, cable, True))]
-            assert ring.run(STEPS, acts, size=1 << 17, timeout=60), f"{where}: {ring.failures or 'no end'}"
+            where = (
+                f"seed {seed}, round {rounds}: {cable} pulled {at:.3f} s after the start for "
+                f"{back:.3f} s"
+            )
+            acts = [
+                (at, partial(cluster.set_link, cable, False)),
+                (at + back, partial(cluster.set_link, cable, True)),
+            ]
+            assert ring.run(STEPS, acts, size=1 << 17, timeout=60), (
+                f"{where}: {ring.failures or 'no end'}"
+            )
             assert ring.all_right(), f"{where}: {ring.wrong} wrong, {ring.failures}"
             assert cluster.controller_alive, where
             assert unexplained(cluster, before) == 0, where
@@ -49,6 +61,9 @@ def test_a_ring_lives_through_cables_pulled_and_mended_again_and_again(tmp_path:
                 first = [resident(pid) for pid in pids]  # pools and caches are filled by now
         grown = [resident(pid) - was for pid, was in zip(pids, first, strict=True)]
         again = sum(agent.call("counters")["retransmitted"] for agent in cluster.agents)
-        print(f"{rounds} cables pulled under {steps} steps, {again} packets sent again, agents grew by at most {max(grown) >> 10} KiB")
+        print(
+            f"{rounds} cables pulled under {steps} steps, {again} packets sent again, agents "
+            f"grew by at most {max(grown) >> 10} KiB"
+        )
         assert again > 0, "the faults must have been felt"
         assert max(grown) <= ALLOWED_GROWTH, grown

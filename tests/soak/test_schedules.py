@@ -1,4 +1,5 @@
-"""Random fault schedules on the simulated 16 hosts, over two processes. Needs neither root nor a fabric.
+"""Random fault schedules on the simulated 16 hosts, over two processes. Needs neither root nor a
+fabric.
 
 MRCBED_SOAK_SCHEDULES: how many (default 1000). MRCBED_SOAK_SEED: number of the first (default 1).
 """
@@ -16,7 +17,10 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 
 def test_every_schedule_ends_well() -> None:
-    count, first = int(os.environ.get("MRCBED_SOAK_SCHEDULES", "1000")), int(os.environ.get("MRCBED_SOAK_SEED", "1"))
+    count, first = (
+        int(os.environ.get("MRCBED_SOAK_SCHEDULES", "1000")),
+        int(os.environ.get("MRCBED_SOAK_SEED", "1")),
+    )
     begun = time.monotonic()
     outcomes = run_many(range(first, first + count), 2)
     print(describe(figures(outcomes, time.monotonic() - begun, 2)))

@@ -1,8 +1,9 @@
 """What test files may cost: CPU seconds, in one table (budgets.toml), and what a run says about it.
 
-CPU time, of a test's own process and of the children that it waited for, and not time on the clock: that is the machine's. A loop of
-fixed work after each file says how much slower this machine is just then, and all figures are divided by that, so that the table holds
-on any machine. A file that is not in the table may take :data:`USUAL_S`. A run prints what went over; it does not fail for it.
+CPU time, of a test's own process and of the children that it waited for, and not time on the clock:
+that is the machine's. A loop of fixed work after each file says how much slower this machine is
+just then, and all figures are divided by that, so that the table holds on any machine. A file that
+is not in the table may take :data:`USUAL_S`. A run prints what went over; it does not fail for it.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ TABLE = Path(__file__).with_name("budgets.toml")
 USUAL_S = 2.0
 """CPU seconds of a file without a line in the table [ours]."""
 DEAR_S, DEAR_EMULATED_S = 1.0, 5.0
-"""A test that takes more says why: ``@pytest.mark.dear("...")``. On the kernel a whole run of the command takes 2 to 4 [ours, measured]."""
+"""A test that takes more says why: ``@pytest.mark.dear("...")``. On the kernel a whole run of the
+command takes 2 to 4 [ours, measured]."""
 SLACK = 1.5
-"""A file went over when it took so many times its budget: the same work varies by a third between two runs [measured]."""
+"""A file went over when it took so many times its budget: the same work varies by a third between
+two runs [measured]."""
 ROUND_S = 0.0027
-"""CPU time of the fixed work on the machine for which the table is written, as in testbed/machine/slowness.py."""
+"""CPU time of the fixed work on the machine for which the table is written, as in
+testbed/machine/slowness.py."""
 
 
 def cpu_s() -> float:
     """CPU seconds of this process and of its children that have ended and were waited for."""
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    own, children = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
@@ -77,7 +84,9 @@ class Costs:
     def over(self, budgets: dict[str, float]) -> list[str]:
         """Files that took more than :data:`SLACK` times their budget, the worst first."""
         share = {file: cost.usual / budgets.get(file, USUAL_S) for file, cost in self.files.items()}
-        return sorted((file for file in share if share[file] > SLACK), key=lambda file: -share[file])
+        return sorted(
+            (file for file in share if share[file] > SLACK), key=lambda file: -share[file]
+        )
 
     def unexplained(self) -> list[str]:
         """Tests that take so much in one case and do not say why."""
@@ -85,20 +94,36 @@ class Costs:
         def most(test: str) -> float:
             return SLACK * (DEAR_EMULATED_S if test.startswith("tests/emulated/") else DEAR_S)
 
-        return sorted(test for test, cost in self.tests.items() if cost.usual > most(test) and test not in self.reasoned)
+        return sorted(
+            test
+            for test, cost in self.tests.items()
+            if cost.usual > most(test) and test not in self.reasoned
+        )
 
     def lines(self, budgets: dict[str, float]) -> Iterator[str]:
         """What is printed at the end of a run."""
-        measured, usual = (sum(getattr(cost, name) for cost in self.files.values()) for name in ("measured", "usual"))
+        measured, usual = (
+            sum(getattr(cost, name) for cost in self.files.values())
+            for name in ("measured", "usual")
+        )
         if not usual:
             return
-        yield f"CPU {measured:.0f} s, {measured / usual:.2f} times what the table's machine takes; the dearest files, s of that machine:"
+        yield (
+            f"CPU {measured:.0f} s, {measured / usual:.2f} times what the table's machine takes; "
+            "the dearest files, s of that machine:"
+        )
         for file, cost in sorted(self.files.items(), key=lambda row: -row[1].usual)[:10]:
             yield f"{cost.usual:7.1f} of {budgets.get(file, USUAL_S):3.0f}  {file}"
         for file in self.over(budgets):
-            yield f"over its budget: {file}, {self.files[file].usual:.1f} s of {budgets.get(file, USUAL_S):g} s"
+            yield (
+                f"over its budget: {file}, {self.files[file].usual:.1f} s of "
+                f"{budgets.get(file, USUAL_S):g} s"
+            )
         for test in self.unexplained():
-            yield f'dear, and does not say why (pytest.mark.dear("...")): {test}, {self.tests[test].usual:.1f} s'
+            yield (
+                f'dear, and does not say why (pytest.mark.dear("...")): {test}, '
+                f"{self.tests[test].usual:.1f} s"
+            )
 
 
 def budgets() -> dict[str, float]:
@@ -114,9 +139,10 @@ def table(files: dict[str, float]) -> str:
         if seconds > USUAL_S
     )
     return (
-        "# CPU seconds that a test file may take on a quick machine; all others 2 s. tests/suite/budgets.py says how they are counted.\n"
-        "# Written by `make test BUDGETS=write`, which only raises: a budget that grows says in its commit why; one shrinks by hand.\n"
-        + "".join(rows)
+        "# CPU seconds that a test file may take on a quick machine; all others 2 s. "
+        "tests/suite/budgets.py says how they are counted.\n"
+        "# Written by `make test BUDGETS=write`, which only raises: a budget that grows says in "
+        "its commit why; one shrinks by hand.\n" + "".join(rows)
     )
 
 
@@ -131,7 +157,8 @@ class Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """The dearest file first, or the last one runs alone; emulated files wait more than they work, and keep the Makefile's order."""
+        """The dearest file first, or the last one runs alone; emulated files wait more than they
+        work, and keep the Makefile's order."""
         cost = {} if any(item.nodeid.startswith("tests/emulated/") for item in items) else budgets()
         items.sort(key=lambda item: -cost.get(item.nodeid.partition("::")[0], USUAL_S))
 
@@ -145,7 +172,9 @@ class Plugin:
         seconds = cpu_s() - self.mark
         if (file := item.nodeid.partition("::")[0]) != self.file:
             self.file, self.slower = file, slowness()
-        item.user_properties.append(("cost", (seconds, self.slower, item.get_closest_marker("dear") is not None)))
+        item.user_properties.append(
+            ("cost", (seconds, self.slower, item.get_closest_marker("dear") is not None))
+        )
         self.mark = cpu_s()  # without what the fixed work took
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -158,4 +187,12 @@ class Plugin:
         for line in self.costs.lines(kept):
             terminalreporter.write_line(line)
         if self.config.getoption("write_budgets"):
-            TABLE.write_text(table(kept | {file: max(cost.usual, kept.get(file, 0)) for file, cost in self.costs.files.items()}))
+            TABLE.write_text(
+                table(
+                    kept
+                    | {
+                        file: max(cost.usual, kept.get(file, 0))
+                        for file, cost in self.costs.files.items()
+                    }
+                )
+            )

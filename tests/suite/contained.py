@@ -1,9 +1,11 @@
-"""``python -m tests.suite.contained [--yielding] -- COMMAND...``: whatever becomes of a suite, nothing of it stays.
+"""``python -m tests.suite.contained [--yielding] -- COMMAND...``: whatever becomes of a suite,
+nothing of it stays.
 
-As root the command runs in a sandbox (testbed/machine/sandbox.py): when it ends or is ended, the kernel ends every process that it
-started, with their namespaces, interfaces and pins. Without root its children have to end by themselves. Either way its temporary files
-lie in one directory of its own, which goes with it; one whose owner was killed goes with the next suite. It ends with the shell that
-started it, which `make` ends. ``--yielding``: it takes what others leave of the cores.
+As root the command runs in a sandbox (testbed/machine/sandbox.py): when it ends or is ended, the
+kernel ends every process that it started, with their namespaces, interfaces and pins. Without root
+its children have to end by themselves. Either way its temporary files lie in one directory of its
+own, which goes with it; one whose owner was killed goes with the next suite. It ends with the shell
+that started it, which `make` ends. ``--yielding``: it takes what others leave of the cores.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from testbed.machine import sandbox, slowness
 PREFIX = "mrcbed-"
 """Short: sockets lie below, whose paths have 107 bytes."""
 YIELDING_NICE = 10
-"""A tenth of the cores if others want all of them: at 19 a test got so little that it ran into every limit of time [measured]."""
+"""A tenth of the cores if others want all of them: at 19 a test got so little that it ran into
+every limit of time [measured]."""
 YIELDING_PATIENCE = 5
 """Times that what yields may wait longer [ours]."""
 TEST_S = 300
@@ -32,7 +35,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def unique(word: str) -> str:
-    """A name that no process of another suite on this machine has: pids are small, and the same, in each sandbox."""
+    """A name that no process of another suite on this machine has: pids are small, and the same, in
+    each sandbox."""
     return f"{word}-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}"
 
 
@@ -49,7 +53,8 @@ def remove_orphans(where: Path) -> None:
 
 
 def yield_cores() -> None:
-    """This process and what it starts get what all others leave. Nice values count inside of a session's group alone (sched(7))."""
+    """This process and what it starts get what all others leave. Nice values count inside of a
+    session's group alone (sched(7))."""
     os.environ[slowness.PATIENCE] = str(YIELDING_PATIENCE)
     os.environ["PYTEST_TIMEOUT"] = str(TEST_S * YIELDING_PATIENCE)
     os.nice(YIELDING_NICE)

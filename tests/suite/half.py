@@ -1,4 +1,5 @@
-"""``python -m tests.suite.half SECONDS``: take half of each core for so long; the suite must pass beside it (docs/how/testing.md)."""
+"""``python -m tests.suite.half SECONDS``: take half of each core for so long; the suite must pass
+beside it (docs/how/testing.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ def take_half(core: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    halves = [multiprocessing.Process(target=take_half, args=(core, float(sys.argv[1]))) for core in sorted(os.sched_getaffinity(0))]
+    halves = [
+        multiprocessing.Process(target=take_half, args=(core, float(sys.argv[1])))
+        for core in sorted(os.sched_getaffinity(0))
+    ]
     for half in halves:
         half.start()
     for half in halves:

@@ -1,9 +1,12 @@
-"""`make quick`: lint, and the tests nearest to a change, in under a minute. ``python -m tests.suite.quick [--base COMMIT]``, without root.
+"""`make quick`: lint, and the tests nearest to a change, in under a minute. ``python -m
+tests.suite.quick [--base COMMIT]``, without root.
 
-The change is what differs from the main branch, files that git does not know yet included. Nearest: a test file that changed itself, or
-is the twin of a changed module; then what imports a changed module, at one remove, two removes, and so on (an import inside of a function
-counts as any other); then the tests that a table names for files that are not Python. Files start in this order until the time is used, and
-a test that is still going then is left out. The last line says what was left out. The exit status is 1 if lint or a test failed.
+The change is what differs from the main branch, files that git does not know yet included. Nearest:
+a test file that changed itself, or is the twin of a changed module; then what imports a changed
+module, at one remove, two removes, and so on (an import inside of a function counts as any other);
+then the tests that a table names for files that are not Python. Files start in this order until the
+time is used, and a test that is still going then is left out. The last line says what was left out.
+The exit status is 1 if lint or a test failed.
 """
 
 from __future__ import annotations
@@ -30,9 +33,11 @@ from tests.suite import budgets
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("agents", "mrcbed", "scenarios", "testbed", "topologies")
 STARTS_S, STOPS_S, ENDS_S = 42, 50, 56
-"""Until when tests start, and when a test or lint that is going is left out, s after the beginning [ours]: ends take some seconds."""
+"""Until when tests start, and when a test or lint that is going is left out, s after the beginning
+[ours]: ends take some seconds."""
 NEAR_S = 150.0
-"""CPU seconds, by the budgets, of the files that are tried: more than two cores do until then, should budgets be too high."""
+"""CPU seconds, by the budgets, of the files that are tried: more than two cores do until then,
+should budgets be too high."""
 ROOT_ONLY = ("tests/emulated/", "tests/soak/")
 """Tests that need root, or hours."""
 BY_NAME = {
@@ -50,11 +55,21 @@ OTHERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("*.md", ("tests/docs/test_check.py", "tests/docs/test_keys.py", "tests/docs/test_man.py")),
     ("docs/*", ("tests/docs",)),
     ("scenarios/sets/validation/*", ("tests/scenarios/sets/test_validation.py",)),
-    ("scenarios/sets/paper/*", ("tests/scenarios/sets/test_paper.py", "tests/scenarios/sets/test_paper_series.py")),
+    (
+        "scenarios/sets/paper/*",
+        ("tests/scenarios/sets/test_paper.py", "tests/scenarios/sets/test_paper_series.py"),
+    ),
     ("scenarios/sets/tables/*", ("tests/scenarios/sets/test_reference.py",)),
     ("scenarios/sets/fingerprint/*", ("tests/scenarios/sets/test_provenance.py",)),
     ("scenarios/show/*", ("tests/scenarios/show/test_html_report.py",)),
-    ("scenarios/*.toml", ("tests/scenarios/schema/test_schema.py", "tests/scenarios/schema/test_dilation.py", "tests/docs/test_keys.py")),
+    (
+        "scenarios/*.toml",
+        (
+            "tests/scenarios/schema/test_schema.py",
+            "tests/scenarios/schema/test_dilation.py",
+            "tests/docs/test_keys.py",
+        ),
+    ),
     ("topologies/*", ("tests/topologies",)),
     ("testbed/view/*", ("tests/testbed/view", "tests/browser")),
     ("testbed/wireshark/*", ("tests/testbed/wireshark",)),
@@ -71,19 +86,28 @@ OTHERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def git(*words: str) -> list[str]:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
 
 
 def default_base() -> str:
-    """The main branch, as the clone's origin has it if there is one. On the main branch itself that leaves what was not pushed yet."""
+    """The main branch, as the clone's origin has it if there is one. On the main branch itself that
+    leaves what was not pushed yet."""
     known = set(git("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes"))
-    return next((name for name in ("origin/main", "main", "origin/master", "master") if name in known), "HEAD")
+    return next(
+        (name for name in ("origin/main", "main", "origin/master", "master") if name in known),
+        "HEAD",
+    )
 
 
 def changed(base: str) -> list[str]:
-    """Files that differ from where this branch left ``base``, deleted ones too. Raises CalledProcessError if git knows no such commit."""
+    """Files that differ from where this branch left ``base``, deleted ones too. Raises
+    CalledProcessError if git knows no such commit."""
     left = git("merge-base", "HEAD", base)[0]
-    return sorted({*git("diff", "--name-only", left), *git("ls-files", "--others", "--exclude-standard")})
+    return sorted(
+        {*git("diff", "--name-only", left), *git("ls-files", "--others", "--exclude-standard")}
+    )
 
 
 def test_files() -> list[str]:
@@ -97,7 +121,8 @@ def module_of(file: str) -> str:
 
 
 def twins(file: str, tests: Iterable[str]) -> list[str]:
-    """Tests of the same path: test_queue.py and test_queue_overload.py of queue.py; a folder's of its ``__init__`` and of helpers."""
+    """Tests of the same path: test_queue.py and test_queue_overload.py of queue.py; a folder's of
+    its ``__init__`` and of helpers."""
     path = Path(file.removeprefix("tests/"))
     folder = Path("tests", path.parent)
     if path.name == "conftest.py":
@@ -110,7 +135,8 @@ def twins(file: str, tests: Iterable[str]) -> list[str]:
 
 @cache
 def imports_of(file: str) -> frozenset[str]:
-    """The modules that a Python file names in imports, wherever these stand, and what it takes out of packages."""
+    """The modules that a Python file names in imports, wherever these stand, and what it takes out
+    of packages."""
     found: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / file).read_bytes())):
         if isinstance(node, ast.Import):
@@ -131,15 +157,26 @@ def graph() -> grimp.ImportGraph:
 
 
 def removes(modules: set[str], tests: list[str]) -> dict[str, int]:
-    """By how many imports a test file is away from the nearest of ``modules``; files that do not reach one are left out."""
+    """By how many imports a test file is away from the nearest of ``modules``; files that do not
+    reach one are left out."""
     sources = graph()
-    helpers = {module_of(str(path.relative_to(ROOT))): str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/*.py")}
+    helpers = {
+        module_of(str(path.relative_to(ROOT))): str(path.relative_to(ROOT))
+        for path in ROOT.glob("tests/**/*.py")
+    }
     away = dict.fromkeys(modules, 0)
     ring, far = set(modules), 0
     while ring:
         far += 1
-        upstream = {user for module in ring if module in sources.modules for user in sources.find_modules_that_directly_import(module)}
-        upstream |= {helper for helper, file in helpers.items() if not ring.isdisjoint(imports_of(file))}
+        upstream = {
+            user
+            for module in ring
+            if module in sources.modules
+            for user in sources.find_modules_that_directly_import(module)
+        }
+        upstream |= {
+            helper for helper, file in helpers.items() if not ring.isdisjoint(imports_of(file))
+        }
         ring = upstream - away.keys()
         away |= dict.fromkeys(ring, far)
     return {test: away[module_of(test)] for test in tests if module_of(test) in away}
@@ -153,11 +190,16 @@ def nearest(files: list[str]) -> list[str]:
     found += [test for file in python if file not in tests for test in twins(file, tests)]
     away = removes({module_of(file) for file in python if file not in tests}, tests)
     costs = budgets.budgets()
-    found += sorted(away, key=lambda test: (away[test], costs.get(test, 0), test))  # of one remove the cheap ones first: more of them
+    # of one remove the cheap ones first: more of them
+    found += sorted(away, key=lambda test: (away[test], costs.get(test, 0), test))
     for file in files:
         if file not in python:
             named = next(names for pattern, names in OTHERS if fnmatch(file, pattern))
-            found += [test for test in tests if any(test == name or test.startswith(f"{name}/") for name in named)]
+            found += [
+                test
+                for test in tests
+                if any(test == name or test.startswith(f"{name}/") for name in named)
+            ]
     return list(dict.fromkeys(found))
 
 
@@ -178,7 +220,8 @@ class TimeUp(BaseException):
 
 
 class Deadline:
-    """In each worker of pytest: no test starts after ``STARTS_S``, and none goes on after ``STOPS_S``."""
+    """In each worker of pytest: no test starts after ``STARTS_S``, and none goes on after
+    ``STOPS_S``."""
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
@@ -206,7 +249,9 @@ class Deadline:
             yield
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Iterator[None]:
         report = yield
         if call.excinfo is not None and call.excinfo.errisinstance(TimeUp):
             report.outcome, report.longrepr = "skipped", (str(item.path), 0, OUT_OF_TIME)
@@ -249,14 +294,23 @@ def _ended(lint: subprocess.Popen[str], begun: float) -> tuple[str, str]:
 
 def main(arguments: list[str]) -> int:
     begun = time.monotonic()
-    parser = argparse.ArgumentParser(prog="python -m tests.suite.quick", description="Lint, and the tests nearest to a change.")
-    parser.add_argument("--base", default=default_base(), help="what the change is compared with; %(default)s")
-    parser.add_argument("--list", action="store_true", help="print the test files, nearest first, and run nothing")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.suite.quick", description="Lint, and the tests nearest to a change."
+    )
+    parser.add_argument(
+        "--base", default=default_base(), help="what the change is compared with; %(default)s"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the test files, nearest first, and run nothing"
+    )
     asked = parser.parse_args(arguments)
     try:
         files = changed(asked.base)
     except (subprocess.CalledProcessError, IndexError):
-        parser.error(f"git knows no common commit of HEAD and {asked.base!r}: name another --base (make quick BASE=...)")
+        parser.error(
+            f"git knows no common commit of HEAD and {asked.base!r}: name another --base (make "
+            "quick BASE=...)"
+        )
     if asked.list:
         print("\n".join(nearest(files)))
         return 0
@@ -264,14 +318,39 @@ def main(arguments: list[str]) -> int:
     found = nearest(files)
     rootless = [test for test in found if not test.startswith(ROOT_ONLY)]
     taken = chosen(rootless, budgets.budgets())
-    print(f"{len(files)} files differ from {asked.base}; {len(found)} test files are near, {len(taken)} are tried", flush=True)
+    print(
+        f"{len(files)} files differ from {asked.base}; {len(found)} test files are near, "
+        f"{len(taken)} are tried",
+        flush=True,
+    )
     status, skipped = 0, 0
     if taken:
-        command = [sys.executable, "-m", "pytest", "-p", "tests.suite.quick", "-n", str(os.cpu_count() or 1), "--dist", "loadfile"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.suite.quick",
+            "-n",
+            str(os.cpu_count() or 1),
+            "--dist",
+            "loadfile",
+        ]
         command += ["--no-loadscope-reorder", "-m", "not soak", "-rs", "--no-header", *taken]
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | {BEGUN: str(begun)}, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=os.environ | {BEGUN: str(begun)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
         shown = [line for line in done.stdout.splitlines() if OUT_OF_TIME not in line]
-        skipped = sum(int(line.partition("[")[2].partition("]")[0]) for line in done.stdout.splitlines() if OUT_OF_TIME in line)
+        skipped = sum(
+            int(line.partition("[")[2].partition("]")[0])
+            for line in done.stdout.splitlines()
+            if OUT_OF_TIME in line
+        )
         print("\n".join(shown))
         status = int(done.returncode not in (0, 5))  # 5: no test was left after -m
     verdict, said = _ended(lint, begun)
@@ -282,9 +361,14 @@ def main(arguments: list[str]) -> int:
         (len(found) - len(rootless), "files that need root or hours"),
         (len(test_files()) - len(found), "files that the change does not reach"),
     ]
-    omitted = [f"{number} {what}" for number, what in left if number] + (["lint"] if verdict == "not finished" else [])
+    omitted = [f"{number} {what}" for number, what in left if number] + (
+        ["lint"] if verdict == "not finished" else []
+    )
     word, took = "FAILED" if status else "passed", time.monotonic() - begun
-    print(f"make quick: {word} in {took:.0f} s; left out: {', '.join(omitted) or 'nothing'}; `sudo make test` runs all")
+    print(
+        f"make quick: {word} in {took:.0f} s; left out: {', '.join(omitted) or 'nothing'}; `sudo "
+        "make test` runs all"
+    )
     return status
 
 

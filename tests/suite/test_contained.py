@@ -1,4 +1,5 @@
-"""Nothing of a suite stays, however it ends: a process that it left running, a file that it wrote."""
+"""Nothing of a suite stays, however it ends: a process that it left running, a file that it
+wrote."""
 
 from __future__ import annotations
 
@@ -39,10 +40,16 @@ def sleeping() -> int:
 
 def start(tmp_path: Path, how: str) -> subprocess.Popen[str]:
     """From a shell of its own, as make starts it."""
-    command = shlex.join([sys.executable, "-m", "tests.suite.contained", "--", sys.executable, "-c", LEAVES, how])
+    command = shlex.join(
+        [sys.executable, "-m", "tests.suite.contained", "--", sys.executable, "-c", LEAVES, how]
+    )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     return subprocess.Popen(
-        ["bash", "-c", f"{command}; exit $?"], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        ["bash", "-c", f"{command}; exit $?"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
 
 
@@ -50,7 +57,9 @@ def gone(tmp_path: Path) -> bool:
     return sleeping() == 0 and not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only as root does the kernel end what a suite started")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only as root does the kernel end what a suite started"
+)
 @pytest.mark.parametrize("end", ["by itself", "its shell is killed", signal.SIGINT, signal.SIGTERM])
 def test_nothing_stays(tmp_path: Path, end: object) -> None:
     suite = start(tmp_path, "ends" if end == "by itself" else "waits")
@@ -68,7 +77,9 @@ def test_nothing_stays(tmp_path: Path, end: object) -> None:
     suite.stdout.close()
 
 
-def test_a_directory_whose_owner_was_killed_goes_with_the_next_suite_and_no_other(tmp_path: Path) -> None:
+def test_a_directory_whose_owner_was_killed_goes_with_the_next_suite_and_no_other(
+    tmp_path: Path,
+) -> None:
     for name in (
         f"{contained.PREFIX}1.7",
         f"{contained.PREFIX}{os.getpid()}.{contained.sandbox.start_time()}",

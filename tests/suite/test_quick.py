@@ -14,9 +14,11 @@ from tests.suite import quick
 @pytest.mark.parametrize(
     ("file", "first"),
     [
-        ("agents/mrc/receiver/responder.py", "tests/agents/mrc/receiver/test_responder.py"),  # the twin
+        # the twin
+        ("agents/mrc/receiver/responder.py", "tests/agents/mrc/receiver/test_responder.py"),
         ("tests/agents/mrc/test_wire.py", "tests/agents/mrc/test_wire.py"),  # a test itself
-        ("scenarios/sets/validation/ring.toml", "tests/scenarios/sets/test_validation.py"),  # by the table
+        # by the table
+        ("scenarios/sets/validation/ring.toml", "tests/scenarios/sets/test_validation.py"),
         ("scenarios/smoke.toml", "tests/docs/test_keys.py"),
         ("testbed/view/live.js", "tests/browser/test_live_page.py"),
         ("docs/start/lessons/1-planes.md", "tests/scenarios/lessons/test_lessons.py"),
@@ -30,15 +32,26 @@ def test_the_nearest_test_comes_first(file: str, first: str) -> None:
 
 def test_then_come_imports_the_shorter_way_first_deferred_and_made_up_names_included() -> None:
     near = quick.nearest(["agents/mrc/receiver/responder.py"])
-    engine, network = near.index("tests/agents/mrc/test_wire.py"), near.index("tests/simulated/test_network.py")
+    engine, network = (
+        near.index("tests/agents/mrc/test_wire.py"),
+        near.index("tests/simulated/test_network.py"),
+    )
     assert 0 < engine < network  # the simulated network loads agents.mrc.endpoint by its name
-    assert "tests/mrcbed/cli/test_export.py" in quick.nearest(["mrcbed/cli/results/export.py", "scenarios/show/export/__init__.py"])
+    assert "tests/mrcbed/cli/test_export.py" in quick.nearest(
+        ["mrcbed/cli/results/export.py", "scenarios/show/export/__init__.py"]
+    )
     assert "tests/topologies/test_ecmp.py" not in near
 
 
 def test_names_made_at_run_time_are_all_in_the_table() -> None:
-    """Who imports by a name: from outside (a user's congestion control, a framework) nothing of ours can be meant."""
-    outside = {"mrcbed", "agents.mrc.sender.congestion.choice", "testbed.conform.targets", "testbed.controller.framework"}
+    """Who imports by a name: from outside (a user's congestion control, a framework) nothing of
+    ours can be meant."""
+    outside = {
+        "mrcbed",
+        "agents.mrc.sender.congestion.choice",
+        "testbed.conform.targets",
+        "testbed.controller.framework",
+    }
     found = {
         quick.module_of(str(path.relative_to(quick.ROOT)))
         for room in quick.ROOMS
@@ -51,13 +64,21 @@ def test_names_made_at_run_time_are_all_in_the_table() -> None:
 def test_what_fits_is_taken_in_order_and_the_nearest_always() -> None:
     costs = {"a": 500.0, "b": 100.0, "c": 60.0, "d": 1.0}
     assert quick.chosen(["a", "b", "d"], costs) == ["a"]
-    assert quick.chosen(["b", "c", "d", "e"], costs) == ["b", "d", "e"]  # e: as a file without a line
+    # e: as a file without a line
+    assert quick.chosen(["b", "c", "d", "e"], costs) == ["b", "d", "e"]
     assert quick.chosen([], costs) == []
 
 
-def test_a_change_is_what_differs_from_the_branch_point_new_files_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_what_differs_from_the_branch_point_new_files_included(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *words],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
 
     git("init", "-b", "main")
     for name in ("kept", "gone", "edited"):
@@ -80,13 +101,22 @@ def test_a_change_is_what_differs_from_the_branch_point_new_files_included(tmp_p
 
 
 def test_a_test_that_is_going_ends_with_the_time_and_none_starts_afterwards(tmp_path: Path) -> None:
-    """As `make quick` runs pytest; nothing is left of the time, but a tenth of a second for what has begun."""
-    going = "import threading\nfrom tests.suite import quick\ndef test_a():\n    quick.STARTS_S = -1\n    threading.Event().wait(200)\n"
+    """As `make quick` runs pytest; nothing is left of the time, but a tenth of a second for what
+    has begun."""
+    going = (
+        "import threading\nfrom tests.suite import quick\ndef test_a():\n"
+        "    quick.STARTS_S = -1\n    threading.Event().wait(200)\n"
+    )
     (tmp_path / "test_long.py").write_text(f"{going}def test_b(): assert False\n")
     program = (
         "import os, sys, time, pytest\nfrom tests.suite import quick\n"
-        "os.environ[quick.BEGUN], quick.STARTS_S, quick.STOPS_S = str(time.monotonic()), 1e9, 0\n"
-        f"sys.exit(pytest.main(['-p', 'tests.suite.quick', '-rs', '-c', '/dev/null', '--rootdir', {str(tmp_path)!r}, {str(tmp_path)!r}]))"
+        "os.environ[quick.BEGUN], quick.STARTS_S, quick.STOPS_S = str(time.monotonic()), 1e9, "
+        "0\nsys.exit(pytest.main(['-p', 'tests.suite.quick', '-rs', '-c', '/dev/null', "
+        f"'--rootdir', {str(tmp_path)!r}, {str(tmp_path)!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=quick.ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "2 skipped" in done.stdout and quick.OUT_OF_TIME in done.stdout, done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=quick.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (
+        done.returncode == 0 and "2 skipped" in done.stdout and quick.OUT_OF_TIME in done.stdout
+    ), done.stdout + done.stderr

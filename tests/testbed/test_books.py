@@ -10,24 +10,49 @@ from testbed.dataplane.counters import books, mean_backlog, totals
 from testbed.dataplane.trunk import lost
 
 ZERO = (
-    "admitted_packets admitted_bytes arrived_packets arrived_bytes drop_tail_packets drop_tail_bytes drop_high_packets drop_trim_failed "
-    "drop_link_down_packets drop_no_route drop_not_mine drop_hop_limit drop_switch_down flushed_packets flushed_bytes marked trimmed "
-    "met_bytes met_packets backlog_bytes backlog_mean_bytes backlog_peak_bytes backlog_high_peak_bytes"
+    "admitted_packets admitted_bytes arrived_packets arrived_bytes drop_tail_packets "
+    "drop_tail_bytes drop_high_packets drop_trim_failed drop_link_down_packets drop_no_route "
+    "drop_not_mine drop_hop_limit drop_switch_down flushed_packets flushed_bytes marked "
+    "trimmed met_bytes met_packets backlog_bytes backlog_mean_bytes backlog_peak_bytes "
+    "backlog_high_peak_bytes"
 ).split()
 
 
 def row(port: str, node: str, peer: str, **values: int) -> dict[str, Any]:
-    return {"port": port, "node": node, "peer": peer, "plane": 0, **dict.fromkeys(ZERO, 0), **values}
+    return {
+        "port": port,
+        "node": node,
+        "peer": peer,
+        "plane": 0,
+        **dict.fromkeys(ZERO, 0),
+        **values,
+    }
 
 
 def chain() -> dict[str, dict[str, Any]]:
     """h0 -> switch -> h1: twelve sent, one flushed on the first cable, eleven arrive at the switch.
 
-    There one has no route, one meets a full buffer, one is trimmed to 42 bytes, one cannot be, and one, trimmed, meets a full high class.
+    There one has no route, one meets a full buffer, one is trimmed to 42 bytes, one cannot be, and
+    one, trimmed, meets a full high class.
     """
     rows = [
-        row("h0-p0", "h0", "p0-t0-0-d0", admitted_packets=12, admitted_bytes=1200, flushed_packets=1, flushed_bytes=100),
-        row("p0-t0-0-d0", "p0-t0-0", "h0-p0", arrived_packets=11, arrived_bytes=1100, drop_no_route=1),
+        row(
+            "h0-p0",
+            "h0",
+            "p0-t0-0-d0",
+            admitted_packets=12,
+            admitted_bytes=1200,
+            flushed_packets=1,
+            flushed_bytes=100,
+        ),
+        row(
+            "p0-t0-0-d0",
+            "p0-t0-0",
+            "h0-p0",
+            arrived_packets=11,
+            arrived_bytes=1100,
+            drop_no_route=1,
+        ),
         row(
             "p0-t0-0-d1",
             "p0-t0-0",
@@ -62,7 +87,9 @@ def test_balanced_books_have_no_differences() -> None:
 def test_one_packet_without_a_cause_is_seen(port: str, counter: str, where: str, kind: str) -> None:
     rows = chain()
     rows[port][counter] -= 1
-    assert [(d["where"], d["kind"], max(d["packets"], d["bytes"])) for d in books(rows.values())] == [(where, kind, 1)]
+    assert [
+        (d["where"], d["kind"], max(d["packets"], d["bytes"])) for d in books(rows.values())
+    ] == [(where, kind, 1)]
 
 
 def test_totals_add_counters_and_take_the_largest_peak() -> None:

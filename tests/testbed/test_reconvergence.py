@@ -1,4 +1,5 @@
-"""A network that re-routes: what is down when it begins is known, what changes later is known after its delay, flaps included."""
+"""A network that re-routes: what is down when it begins is known, what changes later is known after
+its delay, flaps included."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def known(cluster: SimulatedCluster) -> list[set[str]]:
     return [set(host.agent.engine._dead_links) for host in cluster._hosts]
 
 
-def test_what_is_down_at_the_beginning_is_known_and_what_changes_later_after_the_delay(tmp_path: Path) -> None:
+def test_what_is_down_at_the_beginning_is_known_and_what_changes_later_after_the_delay(
+    tmp_path: Path,
+) -> None:
     cluster = world(tmp_path, "roce")
     cluster.set_link(CABLE, False)
     network = usual(cluster, "roce")
@@ -62,7 +65,9 @@ def test_a_flap_is_looked_at_when_it_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repair", [50 * US, 1000 * US])
-def test_the_switch_at_a_dead_cable_repairs_before_the_others_are_told(tmp_path: Path, repair: int) -> None:
+def test_the_switch_at_a_dead_cable_repairs_before_the_others_are_told(
+    tmp_path: Path, repair: int
+) -> None:
     cluster = world(tmp_path, "roce")
     network = Reconvergence(cluster, 10_000 * US, repair)
     network.settle()
@@ -75,7 +80,9 @@ def test_the_switch_at_a_dead_cable_repairs_before_the_others_are_told(tmp_path:
     cluster.set_link(CABLE, False)
     network.look()
     assert at(repair - 1) == [set()] * 4
-    assert at(repair) == [{CABLE}, {CABLE}, set(), set()], "h0 and h1 hang under the T0 at the cable"
+    assert at(repair) == [{CABLE}, {CABLE}, set(), set()], (
+        "h0 and h1 hang under the T0 at the cable"
+    )
     assert at(10_000 * US - 1) == [{CABLE}, {CABLE}, set(), set()]
     assert at(10_000 * US) == [{CABLE}] * 4
     cluster.set_link(CABLE, True)

@@ -76,7 +76,11 @@ def test_switch_usid() -> None:
 
 @pytest.mark.parametrize(
     ("src", "dst", "value", "message"),
-    [(0, 7, ev(4, 0), "planes 0..3"), (0, 7, ev(0, 4), "uplinks 0..3"), (0, 1, ev(0, 1), "share a T0")],
+    [
+        (0, 7, ev(4, 0), "planes 0..3"),
+        (0, 7, ev(0, 4), "uplinks 0..3"),
+        (0, 1, ev(0, 1), "share a T0"),
+    ],
 )
 def test_evs_that_name_no_path(src: int, dst: int, value: int, message: str) -> None:
     with pytest.raises(FabricError, match=message):

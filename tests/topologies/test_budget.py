@@ -20,5 +20,7 @@ def test_a_design_of_two_tiers_by_hand() -> None:
 def test_as_many_are_down_as_fail_while_one_is_repaired() -> None:
     size = Size(65_536, NIC_RATE, SWITCH_RATE, 8, 2)
     parts = Parts(link_failures=0.001, switch_failures=0.002, repair_hours=budget.HOURS)  # a month
-    assert budget.links_down(size, parts) == pytest.approx(1048.576) and budget.switches_down(size, parts) == pytest.approx(6.144)
+    assert budget.links_down(size, parts) == pytest.approx(1048.576) and budget.switches_down(
+        size, parts
+    ) == pytest.approx(6.144)
     assert budget.links_down(size, Parts(link_failures=0.001, repair_hours=0)) == 0

@@ -28,7 +28,20 @@ def test_every_form_is_taken(text: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "p4", "p0-t1-9", "h0", "h0>h0@p0/0", "h0>h9@p0/0", "h0>h5@p0/4", "h0>h1@p0/1", "h0:p0-t0-1", "everything", "p0-t0-0:"]
+    "text",
+    [
+        "",
+        "p4",
+        "p0-t1-9",
+        "h0",
+        "h0>h0@p0/0",
+        "h0>h9@p0/0",
+        "h0>h5@p0/4",
+        "h0>h1@p0/1",
+        "h0:p0-t0-1",
+        "everything",
+        "p0-t0-0:",
+    ],
 )
 def test_what_is_no_entry_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(FabricError) as caught:
@@ -62,7 +75,9 @@ def test_switches_planes_paths_and_several_entries() -> None:
 def test_every_link_agrees_with_the_paths_that_take_it() -> None:
     for link in DEMO.links:
         for src, dst in ((0, 1), (0, 4), (6, 2)):
-            assert over_links(DEMO, [link.name], src, dst) == set(evs_over(DEMO, src, dst, link.name))
+            assert over_links(DEMO, [link.name], src, dst) == set(
+                evs_over(DEMO, src, dst, link.name)
+            )
 
 
 def test_all_planes_forbid_everything() -> None:

@@ -1,4 +1,5 @@
-"""The named fabrics are what the documentation says, and a user's own file is read or refused clearly."""
+"""The named fabrics are what the documentation says, and a user's own file is read or refused
+clearly."""
 
 from __future__ import annotations
 
@@ -16,19 +17,28 @@ def test_named_fabrics() -> None:
     shapes = {name: load_fabric(name) for name in named_fabrics()}
     assert (shapes["tiny"].host_count, shapes["tiny"].planes) == (4, 2)
     assert (shapes["demo"].host_count, shapes["demo"].paths_per_pair) == (8, 16)
-    assert (shapes["wide"].host_count, shapes["wide"].paths_per_pair, shapes["wide"].t1_per_plane) == (8, 128, 16)
+    assert (
+        shapes["wide"].host_count,
+        shapes["wide"].paths_per_pair,
+        shapes["wide"].t1_per_plane,
+    ) == (8, 128, 16)
     assert shapes["demo-1p"].planes == 1
     assert shapes["demo-1p"].host_rate == shapes["demo"].host_rate
 
 
 def test_own_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\nnic_rate = "15Gbit"\nbuffer_bdp = 4\n')
+    file.write_text(
+        "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\n"
+        'nic_rate = "15Gbit"\nbuffer_bdp = 4\n'
+    )
     fabric = load_fabric(str(file))
     assert (fabric.name, fabric.nic_rate, fabric.buffer_bdp) == ("mine", 15 * 10**9, 4.0)
     assert usual_dilation(str(file)) == 10_000
     file.write_text(f"{file.read_text()}dilation = 25000\n")
-    assert usual_dilation(str(file)) == 25_000 and load_fabric(str(file)) == fabric, "the network is the same"
+    assert usual_dilation(str(file)) == 25_000 and load_fabric(str(file)) == fabric, (
+        "the network is the same"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +65,10 @@ def test_absent() -> None:
         load_fabric("/nonexistent/x.toml")
 
 
-@pytest.mark.parametrize(("text", "rate"), [("10Mbit", 10**7), ("2.5 Gbit/s", 2_500_000_000), ("900kbps", 900_000), (5, 5), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("10Mbit", 10**7), ("2.5 Gbit/s", 2_500_000_000), ("900kbps", 900_000), (5, 5), ("7", 7)],
+)
 def test_rates(text: object, rate: int) -> None:
     assert parse_rate(text) == rate
 

@@ -1,4 +1,5 @@
-"""Files that are not what they should be: none makes a reader wait, each is refused in one line that names it."""
+"""Files that are not what they should be: none makes a reader wait, each is refused in one line
+that names it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def test_what_is_declared_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"runs": [{"seed": 1}, {"seed": "x"}]}', "damaged: runs[1].seed in {}: expected `int`, got `str`"),
+        (
+            '{"runs": [{"seed": 1}, {"seed": "x"}]}',
+            "damaged: runs[1].seed in {}: expected `int`, got `str`",
+        ),
         ('{"runs": [{}]}', "damaged: runs[0].seed in {}: it is missing"),
         ("[]", "damaged: all in {}: expected `object`, got `array`"),
         ("{", "damaged: {} is not JSON ("),
@@ -38,7 +42,9 @@ def test_what_is_declared_is_read(tmp_path: Path) -> None:
         ("\xff\xfe\x00", "damaged: {} is not JSON ("),
     ],
 )
-def test_what_is_not_is_refused_in_one_line_with_key_and_file(text: str, said: str, tmp_path: Path) -> None:
+def test_what_is_not_is_refused_in_one_line_with_key_and_file(
+    text: str, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(FileError) as refused:

@@ -1,4 +1,5 @@
-"""A fabric cut into parts for several machines: every cable in exactly one, and only T1s in several."""
+"""A fabric cut into parts for several machines: every cable in exactly one, and only T1s in
+several."""
 
 from __future__ import annotations
 
@@ -11,11 +12,23 @@ from topologies.parts import divide, whole
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.data())
-def test_every_cable_has_one_machine_and_only_t1s_have_several(planes: int, t0s: int, t1s: int, hosts: int, data: st.DataObject) -> None:
+def test_every_cable_has_one_machine_and_only_t1s_have_several(
+    planes: int, t0s: int, t1s: int, hosts: int, data: st.DataObject
+) -> None:
     hosts += t0s * hosts == 1
-    fabric = Fabric.from_dict({"name": "f", "planes": planes, "t0_per_plane": t0s, "t1_per_plane": t1s, "hosts_per_t0": hosts})
+    fabric = Fabric.from_dict(
+        {
+            "name": "f",
+            "planes": planes,
+            "t0_per_plane": t0s,
+            "t1_per_plane": t1s,
+            "hosts_per_t0": hosts,
+        }
+    )
     parts = divide(fabric, data.draw(st.integers(1, t0s)))
-    assert sorted(link.name for part in parts for link in part.links) == sorted(link.name for link in fabric.links)
+    assert sorted(link.name for part in parts for link in part.links) == sorted(
+        link.name for link in fabric.links
+    )
     assert [host for part in parts for host in part.hosts] == list(range(fabric.host_count))
     for part in parts:
         for port in part.ports:

@@ -24,7 +24,12 @@ def test_counts() -> None:
 
 
 def test_links_and_nodes_of_a_path() -> None:
-    assert [link.name for link in path_links(DEMO, 1, 6, 2 << 16 | 3)] == ["h1:p2-t0-0", "p2-t0-0:p2-t1-3", "p2-t0-1:p2-t1-3", "h6:p2-t0-1"]
+    assert [link.name for link in path_links(DEMO, 1, 6, 2 << 16 | 3)] == [
+        "h1:p2-t0-0",
+        "p2-t0-0:p2-t1-3",
+        "p2-t0-1:p2-t1-3",
+        "h6:p2-t0-1",
+    ]
     assert path_nodes(DEMO, 1, 6, 2 << 16 | 3) == ("h1", "p2-t0-0", "p2-t1-3", "p2-t0-1", "h6")
     assert path_nodes(DEMO, 1, 2, 2 << 16) == ("h1", "p2-t0-0", "h2")
 
@@ -43,10 +48,17 @@ two_sites = st.builds(
 
 @settings(deadline=None, max_examples=40)
 @given(st.one_of(shapes, two_sites))
-def test_following_the_shift_through_the_tables_reaches_the_host_from_every_ev(fabric: Fabric) -> None:
-    """What a switch does, and nothing else, carries every EV of every pair over exactly its path's nodes."""
+def test_following_the_shift_through_the_tables_reaches_the_host_from_every_ev(
+    fabric: Fabric,
+) -> None:
+    """What a switch does, and nothing else, carries every EV of every pair over exactly its path's
+    nodes."""
     tables = static_tables(fabric)
-    far_end = {port.name: (link.b if port is link.a else link.a) for link in fabric.links for port in (link.a, link.b)}
+    far_end = {
+        port.name: (link.b if port is link.a else link.a)
+        for link in fabric.links
+        for port in (link.a, link.b)
+    }
     for src in range(fabric.host_count):
         for dst in range(fabric.host_count):
             if src == dst:

@@ -47,8 +47,14 @@ def test_two_thirds_of_the_optics_and_three_fifths_of_the_switches() -> None:
 
 
 def test_what_one_lost_link_takes() -> None:
-    assert paper(8, 2).uplink_share == Fraction(1, 256) and round(100 * float(paper(8, 2).uplink_share), 1) == 0.4
-    assert paper(1, 3).uplink_share == Fraction(1, 32) and round(100 * float(paper(1, 3).uplink_share)) == 3
+    assert (
+        paper(8, 2).uplink_share == Fraction(1, 256)
+        and round(100 * float(paper(8, 2).uplink_share), 1) == 0.4
+    )
+    assert (
+        paper(1, 3).uplink_share == Fraction(1, 32)
+        and round(100 * float(paper(1, 3).uplink_share)) == 3
+    )
     assert paper(8, 2).nic_link_share == Fraction(1, 8) and paper(1, 3).nic_link_share == 1
 
 
@@ -56,11 +62,13 @@ def test_as_few_tiers_as_it_takes_for_each_split() -> None:
     assert [(s.planes, s.tiers) for s in splits()] == [(1, 4), (2, 3), (4, 3), (8, 2)]
     assert [s.switches for s in splits()] == [14_336, 10_240, 10_240, 6_144]
     assert fewest_tiers(64, NIC_RATE, SWITCH_RATE, 1).tiers == 1
-    assert [(s.planes, s.tiers) for s in splits(32_768)] == [(1, 3), (2, 3), (4, 2), (8, 2)]  # 4 planes of 200 Gb/s: 256^2 / 2
+    # 4 planes of 200 Gb/s: 256^2 / 2
+    assert [(s.planes, s.tiers) for s in splits(32_768)] == [(1, 3), (2, 3), (4, 2), (8, 2)]
 
 
 def test_the_formulae_hold_for_a_clos_that_is_built() -> None:
-    fabric = Fabric("check", planes=2, t0_per_plane=8, t1_per_plane=4, hosts_per_t0=4)  # switches of 8 ports, full: 8^2 / 2 NICs
+    # switches of 8 ports, full: 8^2 / 2 NICs
+    fabric = Fabric("check", planes=2, t0_per_plane=8, t1_per_plane=4, hosts_per_t0=4)
     size = Size(32, 2 * fabric.nic_rate, 8 * fabric.nic_rate, 2, 2)
     assert size.radix == 8 and size.most_nics == fabric.host_count == 32
     assert size.switches == len(fabric.switches) and size.links == len(fabric.links)
@@ -69,7 +77,8 @@ def test_the_formulae_hold_for_a_clos_that_is_built() -> None:
 
 @given(st.integers(1, 7), st.integers(2, 4), st.integers(1, 100_000))
 def test_planes_cost_no_switches_only_tiers_do(power: int, tiers: int, nics: int) -> None:
-    """As many tiers, split or not: the same switches, but for rounding a tier of a plane up to whole ones."""
+    """As many tiers, split or not: the same switches, but for rounding a tier of a plane up to
+    whole ones."""
     one, split = paper(1, tiers, nics), Size(nics, 1 << 10, 1 << 16, 1 << power, tiers)
     assert one.radix == 64 and split.radix == 64 << power
     ideal = (2 * tiers - 1) * nics / 64
@@ -79,7 +88,13 @@ def test_planes_cost_no_switches_only_tiers_do(power: int, tiers: int, nics: int
 
 def test_one_tier_is_a_switch_a_plane() -> None:
     size = Size(64, NIC_RATE, SWITCH_RATE, 1, 1)
-    assert (size.switches, size.most_nics, size.longest_path, size.one_hop_nics, size.uplink_share) == (1, 64, 1, 64, 0)
+    assert (
+        size.switches,
+        size.most_nics,
+        size.longest_path,
+        size.one_hop_nics,
+        size.uplink_share,
+    ) == (1, 64, 1, 64, 0)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,14 @@ def test_one_tier_is_a_switch_a_plane() -> None:
     ],
 )
 def test_what_cannot_be(change: dict[str, Any], said: str) -> None:
-    given_ = {"nics": 64, "nic_rate": NIC_RATE, "switch_rate": SWITCH_RATE, "planes": 1, "tiers": 2, **change}
+    given_ = {
+        "nics": 64,
+        "nic_rate": NIC_RATE,
+        "switch_rate": SWITCH_RATE,
+        "planes": 1,
+        "tiers": 2,
+        **change,
+    }
     with pytest.raises(FabricError, match=said):
         Size(**given_)
     with pytest.raises(FabricError, match="do not fit 6 tiers"):
@@ -106,11 +128,17 @@ def test_an_oversubscribed_t0_has_more_ports_down_than_up() -> None:
     assert (size.down, size.up, size.t0s) == (48, 16, 512)
     assert size.switch_links == 512 * 16 and size.links == 24_576 + 2 * 8_192
     assert size.switches == 512 + 8_192 // 32 + 8_192 // 64
-    assert size.most_nics == 48 * 32 * 64 and size.uplink_share == Fraction(1, 16) and size.paths == 16 * 32
+    assert (
+        size.most_nics == 48 * 32 * 64
+        and size.uplink_share == Fraction(1, 16)
+        and size.paths == 16 * 32
+    )
     assert Size(512 * 3, NIC_RATE, SWITCH_RATE, 8, 2, Fraction(3)).down == 384
 
 
 @given(st.integers(1, 9), st.integers(2, 4), st.integers(1, 50_000))
 def test_oversubscription_never_costs_more(ratio: int, tiers: int, nics: int) -> None:
     full, less = (Size(nics, NIC_RATE, SWITCH_RATE, 1, tiers, Fraction(r)) for r in (1, ratio))
-    assert less.links <= full.links and less.optics <= full.optics and less.most_nics >= full.most_nics
+    assert (
+        less.links <= full.links and less.optics <= full.optics and less.most_nics >= full.most_nics
+    )

@@ -1,4 +1,5 @@
-"""Every refusal of input is one line: the dotted key, the value, what it must be; and values with units become plain integers."""
+"""Every refusal of input is one line: the dotted key, the value, what it must be; and values with
+units become plain integers."""
 
 from __future__ import annotations
 
@@ -74,13 +75,31 @@ def test_values_with_units_are_plain_integers() -> None:
         (table(colours=[]), "house.colours = [] must be a list of one or more, each text, or text"),
         (table(options=3), "house.options = 3 must be a table"),
         (table(leg={}), "house.leg must be written as [[house.leg]]"),
-        (table(leg=[{"length": "3cm"}, {"length": "3"}]), "house.leg[1].length = '3' is not a length: write it like '3cm'"),
-        (table(leg=[{"length": "1cm", "kind": "glass"}]), "house.leg[0].kind = 'glass': there are wood, steel"),
-        (table(leg=[{"length": "1cm", "kind": 3}]), "house.leg[0].kind = 3 must be one of wood, steel"),
+        (
+            table(leg=[{"length": "3cm"}, {"length": "3"}]),
+            "house.leg[1].length = '3' is not a length: write it like '3cm'",
+        ),
+        (
+            table(leg=[{"length": "1cm", "kind": "glass"}]),
+            "house.leg[0].kind = 'glass': there are wood, steel",
+        ),
+        (
+            table(leg=[{"length": "1cm", "kind": 3}]),
+            "house.leg[0].kind = 3 must be one of wood, steel",
+        ),
         (table(leg=[{"length": "1cm", "for": 1}]), "house.leg[0].for = 1 must be true or false"),
-        (table(leg=[{"length": "1cm", "fro": 1}]), "house.leg[0].fro is not a key: did you mean 'for'?"),
-        (table(leg=[{"length": "1cm", "name": "a\n"}]), r"house.leg[0].name = 'a\n' must be lower-case letters"),
-        (table(leg=[{"length": "99cm", "kind": "steel"}]), "house.leg[0].length is too long for steel"),
+        (
+            table(leg=[{"length": "1cm", "fro": 1}]),
+            "house.leg[0].fro is not a key: did you mean 'for'?",
+        ),
+        (
+            table(leg=[{"length": "1cm", "name": "a\n"}]),
+            r"house.leg[0].name = 'a\n' must be lower-case letters",
+        ),
+        (
+            table(leg=[{"length": "99cm", "kind": "steel"}]),
+            "house.leg[0].length is too long for steel",
+        ),
     ],
 )
 def test_refusals_name_key_value_and_fix_in_one_line(data: Any, message: str) -> None:
@@ -100,4 +119,9 @@ def test_long_values_are_cut_and_no_key_is_nearest_where_there_is_none() -> None
 
 
 def test_keys_are_joined_with_dots_and_indices_without() -> None:
-    assert [join("", "a"), join("a", ""), join("a", "b"), join("a", "[0].b")] == ["a", "a", "a.b", "a[0].b"]
+    assert [join("", "a"), join("a", ""), join("a", "b"), join("a", "[0].b")] == [
+        "a",
+        "a",
+        "a.b",
+        "a[0].b",
+    ]

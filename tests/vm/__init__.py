@@ -1,1 +1,2 @@
-"""Debian's own kernels under qemu, with the testbed inside: `make vm-test`, docs/how/testing.md. Not part of `make test`."""
+"""Debian's own kernels under qemu, with the testbed inside: `make vm-test`, docs/how/testing.md.
+Not part of `make test`."""

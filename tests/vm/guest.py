@@ -1,8 +1,10 @@
-"""The checks, inside the guest: runs each step, writes its log, and copies everything to the second drive as a tar after each step.
+"""The checks, inside the guest: runs each step, writes its log, and copies everything to the second
+drive as a tar after each step.
 
-Started by init.sh as root, in the clone, with Debian's Python and nothing but the standard library. Knows its parts and its limit from the
-kernel's command line (``mrcbed.parts=doctor,smoke mrcbed.limit=2400``). Judges correctness, never times: tests with the marker `quiet` do
-not run, and a run may be `not trustworthy` (exit status 3).
+Started by init.sh as root, in the clone, with Debian's Python and nothing but the standard library.
+Knows its parts and its limit from the kernel's command line (``mrcbed.parts=doctor,smoke
+mrcbed.limit=2400``). Judges correctness, never times: tests with the marker `quiet` do not run, and
+a run may be `not trustworthy` (exit status 3).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ BEGIN, END = "vm: begin", "vm: end"
 """Markers on the console: what stands between them is for the person who waits."""
 LEAST_S = 20.0
 """A step starts only if so much time is left, s [ours]."""
-TROUBLE = re.compile(r"BUG:|WARNING:|Oops|general protection|soft lockup|blocked for more than|Out of memory")
+TROUBLE = re.compile(
+    r"BUG:|WARNING:|Oops|general protection|soft lockup|blocked for more than|Out of memory"
+)
 COUNTED = re.compile(r"htb: too many events")
 LACKS_NOTHING = r'(?s)\A(?!.*"status": "(missing|limited|unknown)")'
 NETEM_WORKS = r'"netem",\s+"status": "ok",\s+"found": "works"'
@@ -34,7 +38,8 @@ USER = ("runuser", "-u", "vagrant", "--")
 
 @dataclass(frozen=True)
 class Step:
-    """One command. ``user``: by the ordinary user, who calls sudo where root is needed. ``accepted``: exit statuses that are success."""
+    """One command. ``user``: by the ordinary user, who calls sudo where root is needed.
+    ``accepted``: exit statuses that are success."""
 
     part: str
     name: str
@@ -64,7 +69,9 @@ class Outcome:
     detail: str = ""
 
 
-def _mrcbed(part: str, name: str, *arguments: str, limit_s: float, sudo: bool = True, expects: str = "") -> Step:
+def _mrcbed(
+    part: str, name: str, *arguments: str, limit_s: float, sudo: bool = True, expects: str = ""
+) -> Step:
     """A command of the ordinary user, through sudo."""
     command = ("sudo", "-n") * sudo + (".venv/bin/mrcbed", *arguments)
     return Step(part, name, command, limit_s, user=True, accepted=(0, 3), expects=expects)
@@ -74,29 +81,78 @@ def _pytest(part: str, name: str, *files: str, limit_s: float, more: tuple[str, 
     """Emulated tests, by root in a sandbox. Those that measure stay out."""
     python = ".venv/bin/python"
     command = (
-        python, "-m", "testbed.machine.sandbox", "--", python, "-m", "pytest", *(f"tests/emulated/{file}.py" for file in files),
-        "-vv", "-m", "not soak and not quiet", "--timeout", "900", "-p", "no:cacheprovider", *more,
-    )  # fmt: skip
+        python,
+        "-m",
+        "testbed.machine.sandbox",
+        "--",
+        python,
+        "-m",
+        "pytest",
+        *(f"tests/emulated/{file}.py" for file in files),
+        "-vv",
+        "-m",
+        "not soak and not quiet",
+        "--timeout",
+        "900",
+        "-p",
+        "no:cacheprovider",
+        *more,
+    )
     return Step(part, name, command, limit_s, tests=True)
 
 
 STEPS = (
-    Step("doctor", "doctor as root", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=LACKS_NOTHING),
+    Step(
+        "doctor",
+        "doctor as root",
+        (".venv/bin/mrcbed", "doctor", "--json"),
+        300,
+        expects=LACKS_NOTHING,
+    ),
     _mrcbed("doctor", "doctor through sudo", "doctor", limit_s=300),
-    Step("doctor", "doctor as user", (".venv/bin/mrcbed", "doctor"), 300, user=True, accepted=(2,), expects="Not ready: root missing"),
-    _mrcbed("smoke", "smoke simulated as user", "run", "smoke", "--world", "simulated", limit_s=900, sudo=False),
+    Step(
+        "doctor",
+        "doctor as user",
+        (".venv/bin/mrcbed", "doctor"),
+        300,
+        user=True,
+        accepted=(2,),
+        expects="Not ready: root missing",
+    ),
+    _mrcbed(
+        "smoke",
+        "smoke simulated as user",
+        "run",
+        "smoke",
+        "--world",
+        "simulated",
+        limit_s=900,
+        sudo=False,
+    ),
     _mrcbed("smoke", "smoke through sudo", "run", "smoke", limit_s=1200),
     _pytest("dataplane", "data plane", "test_dataplane", limit_s=900),
     _pytest("queue", "queues", "test_queue", limit_s=900),
     Step("ovs", "kernel datapath loads", ("modprobe", "openvswitch"), 60),
-    Step("ovs", "doctor sees the kernel datapath", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects="the kernel's datapath would"),
+    Step(
+        "ovs",
+        "doctor sees the kernel datapath",
+        (".venv/bin/mrcbed", "doctor", "--json"),
+        300,
+        expects="the kernel's datapath would",
+    ),
     _pytest("ovs", "Open vSwitch", "test_ovs", limit_s=1800),
     Step("netem", "netem loads", ("modprobe", "sch_netem"), 60),
-    Step("netem", "doctor tries netem", (".venv/bin/mrcbed", "doctor", "--json"), 300, expects=NETEM_WORKS),
+    Step(
+        "netem",
+        "doctor tries netem",
+        (".venv/bin/mrcbed", "doctor", "--json"),
+        300,
+        expects=NETEM_WORKS,
+    ),
     _pytest("faults", "faults", "test_packet_faults", "test_faults", "test_failover", limit_s=2700),
     _pytest("cleanup", "clean-up", "test_cleanup", limit_s=3600),
     _mrcbed("demo", "demo through sudo", "run", "demo", "--transport", "mrc", limit_s=2400),
-)  # fmt: skip
+)
 PARTS = tuple(dict.fromkeys(step.part for step in STEPS))
 
 
@@ -104,10 +160,20 @@ def carry_out(step: Step, limit_s: float) -> Outcome:
     """Run it with a limit; its output goes to a file, its junit report beside it."""
     outcome = Outcome(step.part, step.name, "user" if step.user else "root", "FAILED")
     log, report = RESULTS / f"{step.label}.log", RESULTS / f"{step.label}.xml"
-    command = [*(USER if step.user else ()), *step.command, *([f"--junitxml={report}"] if step.tests else [])]
+    command = [
+        *(USER if step.user else ()),
+        *step.command,
+        *([f"--junitxml={report}"] if step.tests else []),
+    ]
     began = time.monotonic()
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -132,7 +198,8 @@ def carry_out(step: Step, limit_s: float) -> Outcome:
 
 
 def _read_report(outcome: Outcome, report: Path, text: str) -> None:
-    """Counts of pytest's junit report; of the verbose log where the run was ended before it wrote one."""
+    """Counts of pytest's junit report; of the verbose log where the run was ended before it wrote
+    one."""
     if not report.exists():
         lines = re.findall(r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED)", text, re.MULTILINE)
         outcome.tests = len(lines)
@@ -152,20 +219,31 @@ def _read_report(outcome: Outcome, report: Path, text: str) -> None:
 
 def kernel_log() -> Outcome:
     """What the kernel complained of meanwhile. Complaints of time are counted only."""
-    text = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=False).stdout
+    text = subprocess.run(
+        ["dmesg"], capture_output=True, text=True, errors="replace", check=False
+    ).stdout
     (RESULTS / "kernel.log").write_text(text)
     trouble = [line for line in text.splitlines() if TROUBLE.search(line)]
     counted = len(COUNTED.findall(text))
-    detail = "; ".join(trouble[:3]) or (f"{counted} times `htb: too many events`" if counted else "")
+    detail = "; ".join(trouble[:3]) or (
+        f"{counted} times `htb: too many events`" if counted else ""
+    )
     return Outcome("kernel", "kernel log", "root", "FAILED" if trouble else "passed", detail=detail)
 
 
 def publish(outcomes: list[Outcome]) -> None:
     """Everything so far onto the second drive; what is there survives whatever happens next."""
-    facts = {"kernel": os.uname().release, "python": sys.version.split()[0], "steps": [asdict(outcome) for outcome in outcomes]}
+    facts = {
+        "kernel": os.uname().release,
+        "python": sys.version.split()[0],
+        "steps": [asdict(outcome) for outcome in outcomes],
+    }
     (RESULTS / "summary.json").write_text(json.dumps(facts, indent=1))
-    runs = [str(path) for path in Path("results").glob("*-20*")]  # of this clone, without the agents' logs
-    subprocess.run(["tar", "-cf", DRIVE, "--exclude=raw", *runs, "-C", str(RESULTS), "."], check=True)
+    # of this clone, without the agents' logs
+    runs = [str(path) for path in Path("results").glob("*-20*")]
+    subprocess.run(
+        ["tar", "-cf", DRIVE, "--exclude=raw", *runs, "-C", str(RESULTS), "."], check=True
+    )
     os.sync()
 
 
@@ -174,16 +252,30 @@ def main() -> None:
     parts = said.get("mrcbed.parts", "").split(",")
     until = time.monotonic() + float(said.get("mrcbed.limit", 2400))
     RESULTS.mkdir(exist_ok=True)
-    steps, outcomes = [step for part in parts for step in STEPS if step.part == part], list[Outcome]()
+    steps, outcomes = (
+        [step for part in parts for step in STEPS if step.part == part],
+        list[Outcome](),
+    )
     for number, step in enumerate(steps, 1):
         left = until - time.monotonic()
         if left < LEAST_S:
-            outcomes.append(Outcome(step.part, step.name, "user" if step.user else "root", "not run", detail="no time was left"))
+            outcomes.append(
+                Outcome(
+                    step.part,
+                    step.name,
+                    "user" if step.user else "root",
+                    "not run",
+                    detail="no time was left",
+                )
+            )
             continue
         print(f"{BEGIN} {number}/{len(steps)} {step.name}", flush=True)
         outcome = carry_out(step, min(step.limit_s, left))
         outcomes.append(outcome)
-        print(f"{END} {step.name}: {outcome.status} in {outcome.seconds:.0f} s {outcome.detail}", flush=True)
+        print(
+            f"{END} {step.name}: {outcome.status} in {outcome.seconds:.0f} s {outcome.detail}",
+            flush=True,
+        )
         publish(outcomes)
     outcomes.append(kernel_log())
     publish(outcomes)

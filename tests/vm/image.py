@@ -1,8 +1,10 @@
-"""A disk image of a Debian release with its own kernel and the testbed in it, made without loop devices and without a network of the guest.
+"""A disk image of a Debian release with its own kernel and the testbed in it, made without loop
+devices and without a network of the guest.
 
-mmdebstrap makes a root folder; the provisioning script of the Vagrantfile, as it stands there, installs this clone in it, in a chroot and
-so at this machine's speed; mke2fs writes the folder to an image. The folder stays in build/vm/RELEASE, so the next image takes a minute.
-Package registries are this machine's own: Debian's mirrors of /etc/apt (or MIRROR), pip's settings. Needs root.
+mmdebstrap makes a root folder; the provisioning script of the Vagrantfile, as it stands there,
+installs this clone in it, in a chroot and so at this machine's speed; mke2fs writes the folder to
+an image. The folder stays in build/vm/RELEASE, so the next image takes a minute. Package registries
+are this machine's own: Debian's mirrors of /etc/apt (or MIRROR), pip's settings. Needs root.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ RELEASES = ("bookworm", "trixie")
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 DISK_BYTES = 6 << 30  # sparse
 INSTALL_S = 3600
-NEEDED = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-system-x86_64": "qemu-system-x86", "unshare": "util-linux"}
+NEEDED = {
+    "mmdebstrap": "mmdebstrap",
+    "mke2fs": "e2fsprogs",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "unshare": "util-linux",
+}
 MOUNTS = """
 set -eu
 root=$1; shift
@@ -42,12 +49,12 @@ for file in /etc/resolv.conf "$@"; do
 done
 mkdir -p "$root/root/.cache/pip"; mount --bind "$PIP_CACHE" "$root/root/.cache/pip"
 exec chroot "$root" /bin/sh -c "$SCRIPT"
-"""
+"""  # noqa: E501
 
 
 NAMES_CHROOT = """cd /home/vagrant/mrcbed && .venv/bin/mrcbed doctor --json >/tmp/doctor.json || true
 grep '"found": "a plain chroot, ' /tmp/doctor.json && exit 0
-cat /tmp/doctor.json; echo "doctor does not notice that this is a plain chroot"; exit 1"""
+cat /tmp/doctor.json; echo "doctor does not notice that this is a plain chroot"; exit 1"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class Image:
 
 
 def lacking() -> list[str]:
-    """Debian packages of the programs that making and booting an image takes and that are not here."""
+    """Debian packages of the programs that making and booting an image takes and that are not
+    here."""
     return sorted({package for tool, package in NEEDED.items() if shutil.which(tool) is None})
 
 
@@ -67,22 +75,33 @@ def require_tools() -> None:
     if os.geteuid() != 0:
         raise UserError("making an image needs root: sudo make vm-test")
     if os.uname().machine != "x86_64":
-        raise UserError(f"images are made for x86-64 only, this machine is {os.uname().machine}: use docs/guests/ there")
+        raise UserError(
+            f"images are made for x86-64 only, this machine is {os.uname().machine}: use "
+            "docs/guests/ there"
+        )
     if packages := lacking():
-        raise UserError(f"missing: sudo apt-get install --no-install-recommends {' '.join(packages)}")
+        raise UserError(
+            f"missing: sudo apt-get install --no-install-recommends {' '.join(packages)}"
+        )
 
 
 def provisioning() -> str:
-    """The command by which the Vagrantfile's machine is provisioned, as a shell script. Raises :class:`UserError`."""
+    """The command by which the Vagrantfile's machine is provisioned, as a shell script. Raises
+    :class:`UserError`."""
     text = (ROOT / "Vagrantfile").read_text()
-    found = re.search(r'config\.vm\.provision "shell", path: "(\S+)", args: \[(.*)\]$', text, re.MULTILINE)
+    found = re.search(
+        r'config\.vm\.provision "shell", path: "(\S+)", args: \[(.*)\]$', text, re.MULTILINE
+    )
     if found is None:
-        raise UserError('the Vagrantfile has no line config.vm.provision "shell", path: "...", args: [...]')
+        raise UserError(
+            'the Vagrantfile has no line config.vm.provision "shell", path: "...", args: [...]'
+        )
     return shlex.join([f"{SHARED}/{found[1]}", *re.findall(r'"(.*?)"', found[2])])
 
 
 def make(release: str, mirror: str, log: Path) -> Image:
-    """The image of a release with this clone as it is now, uncommitted changes included. Raises :class:`UserError`."""
+    """The image of a release with this clone as it is now, uncommitted changes included. Raises
+    :class:`UserError`."""
     folder = BUILD / release
     root, kernel, disk = folder / "root", folder / "vmlinuz", folder / "disk.img"
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +110,12 @@ def make(release: str, mirror: str, log: Path) -> Image:
         _base(release, root, mirror, log)
     _copy_clone(root / SHARED.strip("/"))
     _in_chroot(root, provisioning(), log)
-    _in_chroot(root, "cd /home/vagrant/mrcbed && runuser -u vagrant -- make -o apt .venv/.stamps/dev PIP_FLAGS=--no-cache-dir", log)
+    _in_chroot(
+        root,
+        "cd /home/vagrant/mrcbed && runuser -u vagrant -- make -o apt .venv/.stamps/dev "
+        "PIP_FLAGS=--no-cache-dir",
+        log,
+    )
     _in_chroot(root, NAMES_CHROOT, log)
     init = root / "check"
     shutil.copy(ROOT / "tests/vm/init.sh", init)
@@ -105,27 +129,53 @@ def make(release: str, mirror: str, log: Path) -> Image:
 
 
 def _base(release: str, root: Path, mirror: str, log: Path) -> None:
-    """A minimal system with a kernel, sudo, and the user of Vagrant's boxes. Neither make nor rsync: the script must see to these."""
+    """A minimal system with a kernel, sudo, and the user of Vagrant's boxes. Neither make nor
+    rsync: the script must see to these."""
     main, security = (mirror, "") if mirror else _mirrors()
     lines = [f"deb {main} {release} main", f"deb {main} {release}-updates main"]
     if security:
         lines.append(f"deb {security} {release}-security main")
     partial = root.with_name("root.partial")
     _remove(partial)
-    _run(["mmdebstrap", "--variant=minbase", "--include=linux-image-cloud-amd64,sudo,ca-certificates", release, str(partial), *lines], log)
-    _in_chroot(partial, "useradd -m -s /bin/bash vagrant && echo 'vagrant ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/vagrant", log)
+    _run(
+        [
+            "mmdebstrap",
+            "--variant=minbase",
+            "--include=linux-image-cloud-amd64,sudo,ca-certificates",
+            release,
+            str(partial),
+            *lines,
+        ],
+        log,
+    )
+    _in_chroot(
+        partial,
+        "useradd -m -s /bin/bash vagrant && echo 'vagrant ALL=(ALL) NOPASSWD: ALL' "
+        ">/etc/sudoers.d/vagrant",
+        log,
+    )
     _remove(root)
     partial.rename(root)
 
 
 def _mirrors() -> tuple[str, str]:
-    """(Debian's archive, its security archive or "") that this machine uses. Raises :class:`UserError`."""
-    uris = re.findall(r"^URIs: *(\S+)", SOURCES.read_text(), re.MULTILINE) if SOURCES.exists() else []
+    """(Debian's archive, its security archive or "") that this machine uses. Raises
+    :class:`UserError`."""
+    uris = (
+        re.findall(r"^URIs: *(\S+)", SOURCES.read_text(), re.MULTILINE) if SOURCES.exists() else []
+    )
     listed = Path("/etc/apt/sources.list")
-    uris += re.findall(r"^deb +(?:\[.*?\] +)?(\S+)", listed.read_text(), re.MULTILINE) if listed.exists() else []
+    uris += (
+        re.findall(r"^deb +(?:\[.*?\] +)?(\S+)", listed.read_text(), re.MULTILINE)
+        if listed.exists()
+        else []
+    )
     archive = next((uri for uri in uris if "security" not in uri), "")
     if not archive:
-        raise UserError("apt's sources here name no Debian archive: give one, as in make vm-test MIRROR=http://HOST/debian")
+        raise UserError(
+            "apt's sources here name no Debian archive: give one, as in make vm-test "
+            "MIRROR=http://HOST/debian"
+        )
     return archive, next((uri for uri in uris if "security" in uri), "")
 
 
@@ -138,8 +188,19 @@ def _copy_clone(target: Path) -> None:
     """What `vagrant up` would copy: the files of the clone, without what it built."""
     _remove(target)
     target.mkdir()
-    git = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(git, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    git = [
+        "git",
+        "-c",
+        f"safe.directory={ROOT}",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
+    names = (
+        subprocess.run(git, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    )
     for name in filter(None, names):
         source, place = ROOT / name, target / name
         if source.exists():
@@ -148,19 +209,38 @@ def _copy_clone(target: Path) -> None:
 
 
 def _in_chroot(root: Path, script: str, log: Path) -> None:
-    """Run a script as root in the folder. Processes and mounts that it leaves end with its namespaces; services do not start."""
+    """Run a script as root in the folder. Processes and mounts that it leaves end with its
+    namespaces; services do not start."""
     policy = root / "usr/sbin/policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
     cache = BUILD / "pip"
     cache.mkdir(exist_ok=True)
     settings = dict(_settings())
-    certificates = [value for value in (settings.get("PIP_CERT"), settings.get("SSL_CERT_FILE")) if value]
+    certificates = [
+        value for value in (settings.get("PIP_CERT"), settings.get("SSL_CERT_FILE")) if value
+    ]
     variables = {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8",
-        "PIP_CACHE": str(cache), "SCRIPT": script, **settings,
-    }  # fmt: skip
-    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", MOUNTS, "sh", str(root), *certificates]
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "PIP_CACHE": str(cache),
+        "SCRIPT": script,
+        **settings,
+    }
+    command = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        MOUNTS,
+        "sh",
+        str(root),
+        *certificates,
+    ]
     try:
         _run(command, log, variables)
     finally:
@@ -168,11 +248,17 @@ def _in_chroot(root: Path, script: str, log: Path) -> None:
 
 
 def _settings() -> Iterator[tuple[str, str]]:
-    """How this machine reaches package registries: proxies, and pip's settings of its files and variables."""
+    """How this machine reaches package registries: proxies, and pip's settings of its files and
+    variables."""
     for name, value in os.environ.items():
         if name.lower() in ("http_proxy", "https_proxy", "no_proxy", "ssl_cert_file"):
             yield name, value
-    listed = subprocess.run([f"{ROOT}/.venv/bin/python", "-m", "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(
+        [f"{ROOT}/.venv/bin/python", "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
     for key in ("index-url", "trusted-host", "proxy", "cert"):
         found = re.search(rf"^(?:global|install|:env:)\.{key}='(.*)'$", listed, re.MULTILINE)
         if found:
@@ -184,9 +270,16 @@ def _run(command: list[str], log: Path, variables: dict[str, str] | None = None)
         try:
             process = subprocess.run(
                 ["setpriv", "--pdeathsig", "KILL", "nice", "-n", "15", *command],
-                stdin=nothing, stdout=out, stderr=subprocess.STDOUT, env=variables, timeout=INSTALL_S, check=False,
-            )  # fmt: skip
+                stdin=nothing,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=variables,
+                timeout=INSTALL_S,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise UserError(f"{command[0]} was ended after {INSTALL_S} s: see {log}") from None
     if process.returncode != 0:
-        raise UserError(f"{command[0]} failed (exit status {process.returncode}): see the end of {log}")
+        raise UserError(
+            f"{command[0]} failed (exit status {process.returncode}): see the end of {log}"
+        )

@@ -1,4 +1,5 @@
-"""What the guest's steps report: a step that failed, was ended or tested nothing is never `passed`. Without a guest, on this machine."""
+"""What the guest's steps report: a step that failed, was ended or tested nothing is never `passed`.
+Without a guest, on this machine."""
 
 from __future__ import annotations
 
@@ -47,16 +48,32 @@ def test_a_step_is_ended_at_its_limit_with_its_children() -> None:
         ("def test_a(:", "FAILED", 1, 1),
     ],
 )
-def test_pytests_report_decides(body: str, status: str, tests: int, failed: int, tmp_path: Path) -> None:
+def test_pytests_report_decides(
+    body: str, status: str, tests: int, failed: int, tmp_path: Path
+) -> None:
     file = tmp_path / "test_it.py"
     file.write_text(body + "\n")
-    step = Step("part", "tests", (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(file)), 60, tests=True)
+    step = Step(
+        "part",
+        "tests",
+        (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(file)),
+        60,
+        tests=True,
+    )
     outcome = carry_out(step, 60)
     assert (outcome.status, outcome.tests, len(outcome.failed)) == (status, tests, failed)
 
 
 def test_the_table_needs_every_step_to_have_passed(results: Path) -> None:
-    step = {"name": "x", "by": "root", "seconds": 1.0, "tests": 3, "skipped": 1, "failed": [], "detail": ""}
+    step = {
+        "name": "x",
+        "by": "root",
+        "seconds": 1.0,
+        "tests": 3,
+        "skipped": 1,
+        "failed": [],
+        "detail": "",
+    }
     for statuses, last, trouble, well in (
         (["passed", "passed"], "kernel", "", True),
         (["not run", "passed"], "kernel", "", False),
@@ -67,14 +84,27 @@ def test_the_table_needs_every_step_to_have_passed(results: Path) -> None:
         steps = [{**step, "status": status, "part": "smoke"} for status in statuses]
         if steps:
             steps[-1]["part"] = last
-        (results / "summary.json").write_text(json.dumps({"kernel": "6.1", "python": "3.11", "steps": steps}))
+        (results / "summary.json").write_text(
+            json.dumps({"kernel": "6.1", "python": "3.11", "steps": steps})
+        )
         table, passed = summary("bookworm", results, trouble)
         assert passed is well
         assert table.startswith("=== bookworm: Linux 6.1, Python 3.11")
 
 
 def test_a_kernel_that_panicked_is_named(results: Path) -> None:
-    (results / "console.log").write_text("vm: begin 1/2 x\n[  718.12] Kernel panic - not syncing: Fatal exception in interrupt\n")
-    (results / "summary.json").write_text(json.dumps({"kernel": "6.12", "python": "3.13", "steps": []}))
+    (results / "console.log").write_text(
+        "vm: begin 1/2 x\n[  718.12] Kernel panic - not syncing: Fatal exception in interrupt\n"
+    )
+    (results / "summary.json").write_text(
+        json.dumps({"kernel": "6.12", "python": "3.13", "steps": []})
+    )
     table, passed = summary("trixie", results, "")
-    assert not passed and "the guest ended before its checks did: Kernel panic - not syncing: Fatal exception in interrupt" in table
+    assert (
+        not passed
+        and (
+            "the guest ended before its checks did: Kernel panic - not syncing: Fatal exception "
+            "in interrupt"
+        )
+        in table
+    )

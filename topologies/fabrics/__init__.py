@@ -32,13 +32,22 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
     """Checks nothing but ``format``. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
-        raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
+        raise FabricError(
+            f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a "
+            ".toml file"
+        )
     try:
         data = read_toml(path)[1]
         take_format(data)
     except ValueError as error:
-        looked = "" if beside is None else f" (looked for in {beside.resolve()} and in the working directory)"
-        raise FabricError(f"fabric file {path} {error}{'' if os.path.exists(path) else looked}") from None
+        looked = (
+            ""
+            if beside is None
+            else f" (looked for in {beside.resolve()} and in the working directory)"
+        )
+        raise FabricError(
+            f"fabric file {path} {error}{'' if os.path.exists(path) else looked}"
+        ) from None
     data.setdefault("name", path.stem)
     return data
 
@@ -63,17 +72,26 @@ def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
 
 class FabricFile(Struct):
     dilation: Annotated[
-        float, Meta(ge=1.0, le=MAX_DILATION), Doc("how many times slower than the network machines run it", example="12500")
+        float,
+        Meta(ge=1.0, le=MAX_DILATION),
+        Doc("how many times slower than the network machines run it", example="12500"),
     ] = DILATION
 
 
 def dilation_of(data: dict[str, object]) -> float:
     try:
-        return convert({key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile).dilation
+        return convert(
+            {key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile
+        ).dilation
     except Refused as error:
         raise FabricError(f"fabric {data['name']!r}: {error}") from None
 
 
 WRITTEN: dict[str, type[Rate] | type[Duration]] = {
-    "nic_rate": Rate, "fabric_rate": Rate, "delay": Duration, "hop_delay": Duration, "long_haul_rate": Rate, "long_haul_delay": Duration,
-}  # fmt: skip
+    "nic_rate": Rate,
+    "fabric_rate": Rate,
+    "delay": Duration,
+    "hop_delay": Duration,
+    "long_haul_rate": Rate,
+    "long_haul_delay": Duration,
+}

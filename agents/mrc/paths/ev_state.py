@@ -1,18 +1,21 @@
 """Defines the life of one entropy value as a table.
 
-Theory of operation. An EV names one path. A sender knows a path only by what becomes of the packets it put there. So every transition below
-is caused by something the sender observed, or by an operator:
+Theory of operation. An EV names one path. A sender knows a path only by what becomes of the packets
+it put there. So every transition below is caused by something the sender observed, or by an
+operator:
 
 1. Only GOOD EVs carry data.
-2. SKIP is congestion: the path works and is busy. The rotation passes it over once, and it is GOOD again.
-3. ASSUMED_BAD is loss: a packet vanished without having been trimmed, so the path is taken for dead at once. No data goes there until
-   several probes in a row came back clean; each flap doubles how many. One loss outranks any single success.
+2. SKIP is congestion: the path works and is busy. The rotation passes it over once, and it is GOOD
+   again.
+3. ASSUMED_BAD is loss: a packet vanished without having been trimmed, so the path is taken for dead
+   at once. No data goes there until several probes in a row came back clean; each flap doubles how
+   many. One loss outranks any single success.
 4. DENIED is set by a person or controller, and only they end it.
-5. Success on a path that is not ASSUMED_BAD is no event. Marks and losses of packets that were under way when the path left use still come,
-   and change nothing.
+5. Success on a path that is not ASSUMED_BAD is no event. Marks and losses of packets that were
+   under way when the path left use still come, and change nothing.
 
-The states and the first three rules are the specification's; the counts are ours. A pair that is not in the table cannot happen, and raises
-ValueError. docs/why/protocol.md draws it.
+The states and the first three rules are the specification's; the counts are ours. A pair that is
+not in the table cannot happen, and raises ValueError. docs/why/protocol.md draws it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""One path of a queue pair: an EV with its state, timing and counters, and the probing that brings it back. Sans-IO.
+"""One path of a queue pair: an EV with its state, timing and counters, and the probing that brings
+it back. Sans-IO.
 
 Its :class:`PathSet` owns it. No code outside this package writes an attribute.
 """
@@ -64,7 +65,8 @@ class Path:
         self.last_data_ps = LONG_AGO
         self.gap_ps = 0  # between the last two packets
         self.seq_high = 0  # newest transmission known to have arrived
-        self.urgent = _NOBODY  # as outstanding and seq_high, of transmissions that overtake these: a FIFO of their own
+        # as outstanding and seq_high, of transmissions that overtake these: a FIFO of their own
+        self.urgent = _NOBODY
         self.urgent_high = 0
         self.doubts = 0  # losses that a NACK may yet explain: no data while there are any
         self.data_tx = 0
@@ -86,7 +88,7 @@ class Path:
         self.probe_gap = 0
         self.probe_pending = False
 
-    # --- packets ---------------------------------------------------------------------------------------------
+    # --- packets ----------------------------------------------------------------------------------
 
     def sent(self, now: int, packet: SentPacket, longest_gap: int) -> None:
         if self.last_data_ps != LONG_AGO:
@@ -148,7 +150,11 @@ class Path:
         return True
 
     def urgent_first(self) -> bool:
-        return len(self.urgent) > 0 and self.urgent[0].in_flight and self.urgent[0].sent_ps == self.oldest_ps
+        return (
+            len(self.urgent) > 0
+            and self.urgent[0].in_flight
+            and self.urgent[0].sent_ps == self.oldest_ps
+        )
 
     def delivered(self) -> None:
         self.lost_before = False
@@ -160,10 +166,11 @@ class Path:
         self.doubts -= 1
 
     def on_hold(self, now: int, limit: int) -> bool:
-        """Say whether the path gets no new data for the moment [ours]. ``limit``: the age from which a packet is overdue."""
+        """Say whether the path gets no new data for the moment [ours]. ``limit``: the age from
+        which a packet is overdue."""
         return self.doubts > 0 or now - self.oldest_ps > limit + self.gap_ps
 
-    # --- verdicts and proof: PathSet's to call ---------------------------------------------------------------
+    # --- verdicts and proof: PathSet's to call ----------------------------------------------------
 
     def meet(self, event: int) -> None:
         self.state = next_state(self.state, event)

@@ -1,8 +1,9 @@
 """Manages the paths of one QP: which are in use, which are backups, and which is next.
 
-Planes rotate strictly, so that they stay equally loaded (paper). Inside a plane the active paths form a shuffled lap, in which one pair of
-neighbours changes places each time round [ours]: no two senders stay in step for long. Shuffling the whole lap queued more: 93 % against 95
-% of line rate in a permutation at full load.
+Planes rotate strictly, so that they stay equally loaded (paper). Inside a plane the active paths
+form a shuffled lap, in which one pair of neighbours changes places each time round [ours]: no two
+senders stay in step for long. Shuffling the whole lap queued more: 93 % against 95 % of line rate
+in a permutation at full load.
 """
 
 from __future__ import annotations
@@ -13,20 +14,40 @@ from librt.vecs import vec
 from mypy_extensions import i64
 
 from agents.mrc.config import STRICT, WEIGHTED, Config
-from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
+from agents.mrc.paths.ev_state import (
+    ALLOW,
+    ASSUMED_BAD,
+    DENIED,
+    DENY,
+    GOOD,
+    LOST,
+    MARKED,
+    PROVEN,
+    ROTATED,
+    SKIP,
+    STATE_NAMES,
+    next_state,
+)
 from agents.mrc.paths.path import MAX_PROOF, Path, jittered
 from agents.mrc.paths.reps import FREEZING_RTTS, Recycler
 from agents.transport import NEVER, Event, PathRow, known_ps
 
 
 class PathSet:
-    """``evs`` are grouped by plane, ascending. ``in_order``: the first of each plane are in use at first, not drawn ones. ``first``: the
-    first plane in use."""
+    """``evs`` are grouped by plane, ascending. ``in_order``: the first of each plane are in use at
+    first, not drawn ones. ``first``: the first plane in use."""
 
     def __init__(
-        self, config: Config, peer: int, evs: list[int], rng: Random, log: list[Event], qpn: int = 0,
-        in_order: bool = False, first: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        peer: int,
+        evs: list[int],
+        rng: Random,
+        log: list[Event],
+        qpn: int = 0,
+        in_order: bool = False,
+        first: int = 0,
+    ) -> None:
         self.config = config
         self.peer = peer
         self.qpn = qpn  # for the log
@@ -42,7 +63,8 @@ class PathSet:
         self.next_probe = NEVER
         # What the sender reports.
         self.plane_share = 2  # packets of the window, for one plane
-        self.rtt_limit = [NEVER] * self.planes  # a packet older than this is overdue; NEVER until an RTT is known
+        # a packet older than this is overdue; NEVER until an RTT is known
+        self.rtt_limit = [NEVER] * self.planes
         self.srtt = config.base_rtt  # for the log
         self.window = 0  # likewise, bytes
         # Rotation, plane by plane.
@@ -72,7 +94,9 @@ class PathSet:
         if config.reps:
             explore = config.plane_bdp // config.mtu
             freezing = FREEZING_RTTS * config.base_rtt
-            self.recyclers = [Recycler(self.active[p], explore, freezing, rng) for p in range(self.planes)]
+            self.recyclers = [
+                Recycler(self.active[p], explore, freezing, rng) for p in range(self.planes)
+            ]
         self.wanted = [len(a) for a in self.active]
         self.strict = config.plane_load == STRICT
         self.weighted = config.plane_load == WEIGHTED
@@ -83,7 +107,7 @@ class PathSet:
         self.live_planes = 0  # planes that are open and have a path in use
         self._count()
 
-    # --- what the sender reports -----------------------------------------------------------------------------
+    # --- what the sender reports ------------------------------------------------------------------
 
     def share_window(self, window: int, packet: int) -> None:
         self.plane_share = -(-window // (packet * max(1, self.live_planes)))
@@ -95,7 +119,7 @@ class PathSet:
         self.srtt = srtt
         self.rtt_limit = limits
 
-    # --- which carry data ------------------------------------------------------------------------------------
+    # --- which carry data -------------------------------------------------------------------------
 
     def floor(self) -> int:
         if self.config.ev_min_active:
@@ -115,12 +139,14 @@ class PathSet:
         self.credit[plane] -= self.heaviest
 
     def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
-        """Return the plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
+        """Return the plane's next path that may carry data, or None. ``avoid`` is passed over if
+        there is another.
 
-        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one. One packet restores at most one path; if all are
-        SKIP, it uses the one just restored (guidance of the specification). Held paths, and paths with their share of the plane's packets
-        in flight, are passed over. If only such are left, ``full`` is set: planes stay equally loaded, so the others wait for this one
-        until it is held [ours].
+        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one. One packet
+        restores at most one path; if all are SKIP, it uses the one just restored (guidance of the
+        specification). Held paths, and paths with their share of the plane's packets in flight, are
+        passed over. If only such are left, ``full`` is set: planes stay equally loaded, so the
+        others wait for this one until it is held [ours].
         """
         self.full = False
         lap = self.active[plane]
@@ -134,7 +160,8 @@ class PathSet:
         restored: Path | None = None
         second: Path | None = None
         full = False
-        # The rest of this lap and a whole new one: after the swap the first n looks may meet a path twice and its neighbour not at all.
+        # The rest of this lap and a whole new one: after the swap the first n looks may meet a path
+        # twice and its neighbour not at all.
         for _ in range(2 * n - self.turn[plane]):
             k = self.turn[plane]
             if k >= n:
@@ -170,7 +197,7 @@ class PathSet:
     def _next_blindly(self, lap: list[Path]) -> Path | None:
         return lap[int(self.rng.random() * len(lap))] if lap else None
 
-    # --- verdicts --------------------------------------------------------------------------------------------
+    # --- verdicts ---------------------------------------------------------------------------------
 
     def marked(self, path: Path) -> None:
         if self.config.skip and not self.config.blind:
@@ -185,15 +212,16 @@ class PathSet:
             self.recyclers[path.plane].came_through(now, path)
 
     def lost(self, now: int, path: Path, sent: int, srtt: int, cause: str) -> None:
-        """Take the path out of use, unless fewer than the floor would be left. A packet sent before probes brought the path back counts no
-        more."""
+        """Take the path out of use, unless fewer than the floor would be left. A packet sent before
+        probes brought the path back counts no more."""
         path.losses += 1
         if self.recyclers:
             self.recyclers[path.plane].lost(now)
         if sent < path.proven_ps or self.config.blind:
             return
         if not self.config.trimming and not path.lost_before and path.state in (GOOD, SKIP):
-            # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the second in a row for a dead path [ours].
+            # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the
+            # second in a row for a dead path [ours].
             path.lost_before = True
             path.meet(MARKED)
             return
@@ -204,7 +232,8 @@ class PathSet:
             return
         last = self.in_rotation <= self.floor() or (self.strict and self.usable[path.plane] == 1)
         if path.in_use and last and not self.backup[path.plane]:
-            if not path.spared:  # else it is being probed already, and losses must not put the probe off
+            # else it is being probed already, and losses must not put the probe off
+            if not path.spared:
                 path.spared = True
                 self._start_probing(now, path, srtt)
             return
@@ -213,8 +242,8 @@ class PathSet:
         self._start_probing(now, path, srtt)
 
     def undo(self, now: int, path: Path) -> None:
-        """Take back a wrong verdict. The late packet may have been the last to get through, so the path is probed at once; one answer is
-        enough [ours]."""
+        """Take back a wrong verdict. The late packet may have been the last to get through, so the
+        path is probed at once; one answer is enough [ours]."""
         if path.standing > 0:
             path.standing -= 1
         if path.state == ASSUMED_BAD and path.standing == 0:
@@ -277,15 +306,24 @@ class PathSet:
             (
                 now,
                 "ev",
-                {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "from": STATE_NAMES[old], "to": STATE_NAMES[path.state],
-                 "cause": cause, "last_data_ps": known_ps(path.last_data_ps), "srtt_ps": self.srtt,
-                 "evs": self.live_planes * self.usable[path.plane], "window": self.window},
+                {
+                    "peer": self.peer,
+                    "qpn": self.qpn,
+                    "ev": path.ev,
+                    "from": STATE_NAMES[old],
+                    "to": STATE_NAMES[path.state],
+                    "cause": cause,
+                    "last_data_ps": known_ps(path.last_data_ps),
+                    "srtt_ps": self.srtt,
+                    "evs": self.live_planes * self.usable[path.plane],
+                    "window": self.window,
+                },
             )
-        )  # fmt: skip
+        )
         if path.state == ASSUMED_BAD:
             path.given_up_ps = now
 
-    # --- into use and out of it ------------------------------------------------------------------------------
+    # --- into use and out of it -------------------------------------------------------------------
 
     def _withdraw(self, path: Path) -> None:
         plane = path.plane
@@ -325,7 +363,10 @@ class PathSet:
                 self.in_rotation += self.usable[p]
                 self.live_planes += 1
         if self.weighted:
-            self.weight = [self.usable[p] + len(self.backup[p]) if self.open[p] and self.usable[p] else 0 for p in range(self.planes)]
+            self.weight = [
+                self.usable[p] + len(self.backup[p]) if self.open[p] and self.usable[p] else 0
+                for p in range(self.planes)
+            ]
             self.heaviest = max(1, max(self.weight))
             self.credit = [0] * self.planes
 
@@ -352,7 +393,7 @@ class PathSet:
                         self._promote(p)
                     return
 
-    # --- probing back ----------------------------------------------------------------------------------------
+    # --- probing back -----------------------------------------------------------------------------
 
     def _start_probing(self, now: int, path: Path, srtt: int) -> None:
         path.probing(srtt)
@@ -380,14 +421,16 @@ class PathSet:
 
     def probe_sent(self, now: int, path: Path) -> None:
         path.probed(self.config.probe_cap)
-        # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
+        # An answer takes an RTT, under load more than that: the next probe must not break the row
+        # by coming too soon.
         self._schedule(now, path, max(path.probe_gap, 2 * self.srtt))
 
     def probe_answered(self, now: int, path: Path, sent: int, srtt: int) -> None:
-        """The first answer of an otherwise empty plane readmits the path, unless it comes and goes: a plane that loses at random would be
-        in use nearly always."""
+        """The first answer of an otherwise empty plane readmits the path, unless it comes and goes:
+        a plane that loses at random would be in use nearly always."""
         if sent < path.lost_ps:
-            return  # it left before the loss was known, maybe before the path died: a loss outranks it
+            # it left before the loss was known, maybe before the path died: a loss outranks it
+            return
         path.probe_pending = False
         if path.spared:
             path.clean += 1
@@ -407,9 +450,12 @@ class PathSet:
             path.undone = False
             self._swap_spared(now, srtt)
         else:
-            # A path that flaps on although all answers are asked of it is asked at longer intervals.
+            # A path that flaps on although all answers are asked of it is asked at longer
+            # intervals.
             more = path.flaps - self.most_flaps
-            gap = srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap))
+            gap = (
+                srtt if more <= 0 else min(srtt * (1 + more), max(srtt, 2 * self.config.probe_cap))
+            )
             self._schedule(now, path, gap)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
@@ -423,8 +469,17 @@ class PathSet:
 
     def rows(self) -> list[PathRow]:
         return [
-            {"peer": self.peer, "ev": path.ev, "plane": path.plane, "uplink": path.ev & 0xFFFF,
-             "state": STATE_NAMES[path.state], "active": path.in_use, "in_flight": len(path.outstanding),
-             "data_tx": path.data_tx, "losses": path.losses, "flaps": path.flaps}
+            {
+                "peer": self.peer,
+                "ev": path.ev,
+                "plane": path.plane,
+                "uplink": path.ev & 0xFFFF,
+                "state": STATE_NAMES[path.state],
+                "active": path.in_use,
+                "in_flight": len(path.outstanding),
+                "data_tx": path.data_tx,
+                "losses": path.losses,
+                "flaps": path.flaps,
+            }
             for path in self.all
-        ]  # fmt: skip
+        ]

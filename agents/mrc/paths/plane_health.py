@@ -1,4 +1,5 @@
-"""Decides which planes one QP may use: the ports at both ends, hold-down, and the probe that opens a plane again. Sans-IO.
+"""Decides which planes one QP may use: the ports at both ends, hold-down, and the probe that opens
+a plane again. Sans-IO.
 
 Times are [ours]: hold-down 2 srtt, doubled with each flap; then probes with doubling gaps.
 """
@@ -11,7 +12,16 @@ from typing import Final
 from agents.mrc.config import Config
 from agents.mrc.paths.path import Path, jittered
 from agents.mrc.paths.path_set import PathSet
-from agents.mrc.paths.plane_state import ANSWERED, CLOSED, DOWN, OPENED, PROVING, STATE_NAMES, USED, next_state
+from agents.mrc.paths.plane_state import (
+    ANSWERED,
+    CLOSED,
+    DOWN,
+    OPENED,
+    PROVING,
+    STATE_NAMES,
+    USED,
+    next_state,
+)
 from agents.transport import LONG_AGO, NEVER, Event
 
 HOLD: Final = 2
@@ -21,7 +31,9 @@ MOST_DOUBLINGS: Final = 6
 class PlaneHealth:
     """A plane whose port is down when the QP connects begins DOWN."""
 
-    def __init__(self, config: Config, peer: int, paths: PathSet, rng: Random, log: list[Event]) -> None:
+    def __init__(
+        self, config: Config, peer: int, paths: PathSet, rng: Random, log: list[Event]
+    ) -> None:
         n = paths.planes
         self.config = config
         self.peer = peer
@@ -44,7 +56,12 @@ class PlaneHealth:
             if old != DOWN:
                 if old == USED:
                     self._flap(now, plane)
-                self._to(now, plane, next_state(old, CLOSED), "port down" if not own else "peer's port down")
+                self._to(
+                    now,
+                    plane,
+                    next_state(old, CLOSED),
+                    "port down" if not own else "peer's port down",
+                )
                 self.probe_at[plane] = NEVER
                 self._hurry(now)
                 return old == USED
@@ -71,9 +88,19 @@ class PlaneHealth:
         self.flaps[plane] += 1
 
     def _to(self, now: int, plane: int, state: int, cause: str) -> None:
-        self.log.append((now, "plane", {
-            "peer": self.peer, "plane": plane, "from": STATE_NAMES[self.state[plane]], "to": STATE_NAMES[state], "cause": cause,
-        }))  # fmt: skip
+        self.log.append(
+            (
+                now,
+                "plane",
+                {
+                    "peer": self.peer,
+                    "plane": plane,
+                    "from": STATE_NAMES[self.state[plane]],
+                    "to": STATE_NAMES[state],
+                    "cause": cause,
+                },
+            )
+        )
         self.state[plane] = state
         self.since_ps[plane] = now
         self.paths.set_open(now, plane, state == USED)

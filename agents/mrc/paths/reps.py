@@ -1,7 +1,8 @@
-"""Recycles entropies: the EV of a packet that came through unmarked is used again, others are drawn at random. Sans-IO.
+"""Recycles entropies: the EV of a packet that came through unmarked is used again, others are drawn
+at random. Sans-IO.
 
-This is REPS (Bonato et al., "Recycled Entropy Packet Spraying", arXiv 2407.21625, algorithm 1), for the baseline with MRC's packets and
-NSCC but neither named paths nor verdicts.
+This is REPS (Bonato et al., "Recycled Entropy Packet Spraying", arXiv 2407.21625, algorithm 1), for
+the baseline with MRC's packets and NSCC but neither named paths nor verdicts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from agents.transport import LONG_AGO
 BUFFER: Final = 8
 """Most EVs that are kept (section 3.1)."""
 FREEZING_RTTS: Final = 10
-"""Only kept EVs are used for so many base RTTs after a loss [ours: the paper has 100 us, with about 8 us]."""
+"""Only kept EVs are used for so many base RTTs after a loss [ours: the paper has 100 us, with about
+8 us]."""
 
 
 class Recycler:

@@ -1,10 +1,13 @@
-"""Rotates over planes: where a queue pair begins, and the account that a run is checked with. Sans-IO.
+"""Rotates over planes: where a queue pair begins, and the account that a run is checked with.
+Sans-IO.
 
-First planes are dealt to the queue pairs of a host, like cards. If all rotations began on plane 0, all hosts would use the same plane at
-the same moment. Independent draws left planes 6 to 13 % apart: 12 queue pairs with 12 packets each on 8 planes [measured].
+First planes are dealt to the queue pairs of a host, like cards. If all rotations began on plane 0,
+all hosts would use the same plane at the same moment. Independent draws left planes 6 to 13 %
+apart: 12 queue pairs with 12 packets each on 8 planes [measured].
 
-What one host deals evenly still meets what others dealt at a receiver. An all-to-all of 32 in messages of 12 packets took 1.18 times what
-RoCE takes on one plane. So queue pairs have wishes (:class:`Wishes`), which are even at receivers, too: 1.11 times [measured, ours].
+What one host deals evenly still meets what others dealt at a receiver. An all-to-all of 32 in
+messages of 12 packets took 1.18 times what RoCE takes on one plane. So queue pairs have wishes
+(:class:`Wishes`), which are even at receivers, too: 1.11 times [measured, ours].
 """
 
 from __future__ import annotations
@@ -40,11 +43,12 @@ class Deal:
 
 
 class Wishes:
-    """Wishes of a host's queue pairs for their first plane: ``step`` x how far the peer's number is ahead + ``own`` x the host's, modulo
-    the planes.
+    """Wishes of a host's queue pairs for their first plane: ``step`` x how far the peer's number is
+    ahead + ``own`` x the host's, modulo the planes.
 
-    ``step`` is near the golden part of the planes and shares no divisor with them: consecutive peers get all planes, and a few get planes
-    far apart. ``step - own`` shares none either: consecutive senders of one receiver begin on different planes.
+    ``step`` is near the golden part of the planes and shares no divisor with them: consecutive
+    peers get all planes, and a few get planes far apart. ``step - own`` shares none either:
+    consecutive senders of one receiver begin on different planes.
     """
 
     def __init__(self, fabric: Fabric, host: int, seed: int) -> None:
@@ -52,7 +56,9 @@ class Wishes:
         self.planes = n
         self.hosts = fabric.host_count
         self.host = host
-        self.step = min((k for k in range(1, n + 1) if gcd(k, n) == 1), key=lambda k: abs(k - GOLDEN * n))
+        self.step = min(
+            (k for k in range(1, n + 1) if gcd(k, n) == 1), key=lambda k: abs(k - GOLDEN * n)
+        )
         own = min((k for k in range(n) if gcd(self.step - k, n) == 1), key=lambda k: (gcd(k, n), k))
         self.first = Random(f"wishes/{seed}").randrange(n) + own * host + host // n
 
@@ -79,13 +85,25 @@ class Account:
         for k in range(n):
             self.due[(r.first_plane + k) % n] += (count + n - 1 - k) // n
 
-    def report(self, others: list[Requester], sent: list[int], repeats: int) -> dict[str, int | list[int]]:
-        """``sent``: first transmissions, as counted on the ports; ``repeats``: those by the plane of the one before.
-        docs/reference/results.md explains the keys."""
+    def report(
+        self, others: list[Requester], sent: list[int], repeats: int
+    ) -> dict[str, int | list[int]]:
+        """``sent``: first transmissions, as counted on the ports; ``repeats``: those by the plane
+        of the one before. docs/reference/results.md explains the keys."""
         total = Account(len(sent))
-        total.due, total.first, total.passed, total.unsure = self.due[:], self.first[:], self.passed, self.unsure
+        total.due, total.first, total.passed, total.unsure = (
+            self.due[:],
+            self.first[:],
+            self.passed,
+            self.unsure,
+        )
         for r in others:
             total.add(r)
         return {
-            "sent": sent, "due": total.due, "first": total.first, "passed": total.passed, "unsure": total.unsure, "repeats": repeats,
-        }  # fmt: skip
+            "sent": sent,
+            "due": total.due,
+            "first": total.first,
+            "passed": total.passed,
+            "unsure": total.unsure,
+            "repeats": repeats,
+        }

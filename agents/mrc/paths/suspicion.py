@@ -1,14 +1,18 @@
-"""Blames the path, the plane, or the endpoint: it looks at verdicts of loss together. One per QP. Sans-IO.
+"""Blames the path, the plane, or the endpoint: it looks at verdicts of loss together. One per QP.
+Sans-IO.
 
-Theory of operation [ours]. One dead link or T1 kills some EVs of a plane; a dead or silent T0 kills all of them. To find that out EV by EV
-would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in use (or its only
-one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are out of use at once
-and probed. One clean answer brings back those that were not guilty themselves, two the next time, and so on. What the plane swallowed is no
-sign of congestion: the window gets it back.
+Theory of operation [ours]. One dead link or T1 kills some EVs of a plane; a dead or silent T0 kills
+all of them. To find that out EV by EV would cost a loss on each. So a plane falls under suspicion
+when within an RTT at least max(2, a quarter) of its EVs in use (or its only one) lost something
+that was sent later than anything on the plane that is known to have arrived. Then all its EVs are
+out of use at once and probed. One clean answer brings back those that were not guilty themselves,
+two the next time, and so on. What the plane swallowed is no sign of congestion: the window gets it
+back.
 
-When more than half of the planes qualify at once, the peer slept, or the acknowledgements do not get through. Then no EV is demoted, the
-verdicts of that RTT are void, and the retransmission timer decides. This happens once; if the losses go on, verdicts stand. The last plane
-is never suspected; none is where planes are loaded strictly alike.
+When more than half of the planes qualify at once, the peer slept, or the acknowledgements do not
+get through. Then no EV is demoted, the verdicts of that RTT are void, and the retransmission timer
+decides. This happens once; if the losses go on, verdicts stand. The last plane is never suspected;
+none is where planes are loaded strictly alike.
 """
 
 from __future__ import annotations
@@ -33,12 +37,15 @@ class Suspicion:
         self.peer = peer
         self.paths = paths
         self.log = log
-        self.recent: list[list[tuple[int, Path, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, path, packet sent at, bytes)
-        self.acked_ps = vec[i64]([LONG_AGO] * paths.planes)  # latest departure that is known to have arrived
+        # (found at, path, packet sent at, bytes)
+        self.recent: list[list[tuple[int, Path, int, int]]] = [[] for _ in range(paths.planes)]
+        # latest departure that is known to have arrived
+        self.acked_ps = vec[i64]([LONG_AGO] * paths.planes)
         self.suspected_ps = [LONG_AGO] * paths.planes
         self.suspicions = [0] * paths.planes
         self.blamed_ps = LONG_AGO  # when the endpoint was last blamed
-        self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
+        # losses of packets sent before this are explained otherwise
+        self.void_before = [LONG_AGO] * paths.planes
 
     def arrived(self, plane: int, sent: int) -> None:
         if sent > self.acked_ps[plane]:
@@ -48,7 +55,8 @@ class Suspicion:
         return sent < self.void_before[plane]
 
     def lost(self, now: int, path: Path, sent: int, size: int, srtt: int) -> int:
-        """Returns the bytes to give back to the window: losses that a dead plane, or the endpoint, explains."""
+        """Returns the bytes to give back to the window: losses that a dead plane, or the endpoint,
+        explains."""
         paths = self.paths
         plane = path.plane
         for p in range(paths.planes):
@@ -76,7 +84,19 @@ class Suspicion:
         return total
 
     def _suspect(self, now: int, plane: int, srtt: int) -> int:
-        self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
+        self.log.append(
+            (
+                now,
+                "plane",
+                {
+                    "peer": self.peer,
+                    "plane": plane,
+                    "from": "USED",
+                    "to": "SUSPECT",
+                    "cause": "all is lost",
+                },
+            )
+        )
         if now - self.suspected_ps[plane] > self.config.forgive_rtts * self.config.base_rtt:
             self.suspicions[plane] = 0
         need = min(1 << self.suspicions[plane], MAX_PROOF)
@@ -88,7 +108,17 @@ class Suspicion:
         return self._explained(now, plane)
 
     def _blame_endpoint(self, now: int, bad: list[int], srtt: int) -> int:
-        self.log.append((now, "endpoint", {"peer": self.peer, "planes": bad, "cause": "most planes lose at once: no path is blamed"}))
+        self.log.append(
+            (
+                now,
+                "endpoint",
+                {
+                    "peer": self.peer,
+                    "planes": bad,
+                    "cause": "most planes lose at once: no path is blamed",
+                },
+            )
+        )
         self.blamed_ps = now
         for p in bad:
             if self.suspected_ps[p] >= now - srtt:

@@ -1,10 +1,14 @@
-"""Advises senders what to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by a host's responders.
+"""Advises senders what to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO;
+shared by a host's responders.
 
-A receive window may be dynamic, too (second MRC paper, section II-B, as told by others): a NIC's memory for bitmaps is then shared [ours].
+A receive window may be dynamic, too (second MRC paper, section II-B, as told by others): a NIC's
+memory for bitmaps is then shared [ours].
 
-When a receiver sets the two fields is [ours]. With ECN off on the last hop nothing else tells senders, before packets are trimmed, that
-there are too many of them. So while the last hop trims, every QP that brings at least its fair share is asked for a decrease in proportion
-to its rate. With everybody's equal increase the shares converge. This is one of three readings of a penalty (docs/why/congestion.md).
+When a receiver sets the two fields is [ours]. With ECN off on the last hop nothing else tells
+senders, before packets are trimmed, that there are too many of them. So while the last hop trims,
+every QP that brings at least its fair share is asked for a decrease in proportion to its rate. With
+everybody's equal increase the shares converge. This is one of three readings of a penalty
+(docs/why/congestion.md).
 """
 
 from __future__ import annotations
@@ -61,7 +65,8 @@ class Advice:
             flow.penalty_until = now + self.config.base_rtt
 
     def window(self, now: int, most: int) -> int:
-        """A share of ``mpr_pool`` goes to each QP that has brought something lately; a multiple of 128 PSNs, as the field counts [ours]."""
+        """A share of ``mpr_pool`` goes to each QP that has brought something lately; a multiple of
+        128 PSNs, as the field counts [ours]."""
         pool = self.config.mpr_pool
         if not pool:
             return most
@@ -70,7 +75,8 @@ class Advice:
         return min(most, max(pool // max(senders, 1) >> 7, 1) << 7)
 
     def for_sack(self, now: int, flow: Inflow) -> int:
-        """Return a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
+        """Return a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host
+        any more."""
         if flow.penalty_until == LONG_AGO:
             return 0  # it never had a penalty: nothing to restore
         if now < flow.penalty_until:

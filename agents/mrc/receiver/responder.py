@@ -1,7 +1,9 @@
-"""The receiving half of a QP: places data in any order, reports what arrived, completes messages in order. Sans-IO. PSNs are absolute here.
+"""The receiving half of a QP: places data in any order, reports what arrived, completes messages in
+order. Sans-IO. PSNs are absolute here.
 
-A clear bit of the bitmap means "not received when this was sent". While more than 64 PSNs are open, SACKs alternate two kinds of window
-[ours]: *news*, from the lowest received PSN not yet in any SACK, and *holes*, from the first missing PSN at or after a cursor.
+A clear bit of the bitmap means "not received when this was sent". While more than 64 PSNs are open,
+SACKs alternate two kinds of window [ours]: *news*, from the lowest received PSN not yet in any
+SACK, and *holes*, from the first missing PSN at or after a cursor.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Trigger:
 
 
 class Receives:
-    """Work request ids of receive requests. Equal ones in a row, as all of a group are, share an entry."""
+    """Work request ids of receive requests. Equal ones in a row, as all of a group are, share an
+    entry."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -75,7 +78,9 @@ class Receives:
 
 
 class Responder:
-    def __init__(self, config: Config, qpn: int, memory: Memory, rng: Random, advice: Advice) -> None:
+    def __init__(
+        self, config: Config, qpn: int, memory: Memory, rng: Random, advice: Advice
+    ) -> None:
         self.config = config
         self.qpn = qpn
         self.memory = memory
@@ -90,10 +95,12 @@ class Responder:
         self.high = -1  # H: highest PSN received
         self.cursor = 0
         self.news_next = True
-        # Per PSN, until it is in order: what completion needs. There is room for as many as were open so far.
+        # Per PSN, until it is in order: what completion needs. There is room for as many as were
+        # open so far.
         self.room = min(SMALLEST_ROOM, self.size)
         self.op = vec[i64]([0] * self.room)
-        self.imm = vec[i64]([0] * self.room)  # and the message's bytes, less _HALF, in the upper 32 bits
+        # and the message's bytes, less _HALF, in the upper 32 bits
+        self.imm = vec[i64]([0] * self.room)
         self.msn_of = vec[i64]([0] * self.room)
         self.rqmsn_of = vec[i64]([0] * self.room)
         # Messages.
@@ -127,7 +134,7 @@ class Responder:
         j = self.config.sack_jitter
         return int(self.config.sack_bytes * (1.0 - j + 2.0 * j * self.rng.random()))
 
-    # --- in --------------------------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def absolute(self, psn: int) -> int:
         return self.expected + headers.psn_delta(psn, self.expected)
@@ -141,7 +148,9 @@ class Responder:
             return REFUSED  # the QP is about to be in ERROR: memory is not touched again
         psn: int = p.psn  # an unbounded integer, as the bitmaps that it indexes
         i = psn - self.expected
-        if (i >= self.room and not self._widen(i)) or (self.config.mpr_pool and psn >= self.allowed):
+        if (i >= self.room and not self._widen(i)) or (
+            self.config.mpr_pool and psn >= self.allowed
+        ):
             return BEYOND
         if i < 0 or self.received >> i & 1:
             self._answer(now, p)
@@ -149,7 +158,11 @@ class Responder:
             if psn <= self.last_done:
                 self.ack_due = True
             return DUPLICATE
-        if length > p.dmalen or length > self.config.mtu or not self._well_formed(p.op, length, p.dmalen):
+        if (
+            length > p.dmalen
+            or length > self.config.mtu
+            or not self._well_formed(p.op, length, p.dmalen)
+        ):
             self.nak = wire.SYNDROME_INVALID
             return REFUSED
         if not self.memory.allowed(p.rkey, p.va, length):
@@ -175,7 +188,13 @@ class Responder:
         self._answer(now, p)
         if p.asks:
             self.sticky = True
-        if p.asks or p.rtx or p.marked or self.since_sack >= self.threshold or (self.sticky and self.high < self.expected):
+        if (
+            p.asks
+            or p.rtx
+            or p.marked
+            or self.since_sack >= self.threshold
+            or (self.sticky and self.high < self.expected)
+        ):
             self.sack_due = True
         else:
             self.flush_at = now + (self.config.base_rtt >> 2)
@@ -226,7 +245,10 @@ class Responder:
             if op in (wire.WRITE_FIRST, wire.WRITE_MIDDLE):
                 continue
             self.in_message = False
-            if self.msn_of[slot] != self.msn & 0xFFFF or self.rqmsn_of[slot] != self.immediates & 0xFFFF:
+            if (
+                self.msn_of[slot] != self.msn & 0xFFFF
+                or self.rqmsn_of[slot] != self.immediates & 0xFFFF
+            ):
                 self.nak = wire.SYNDROME_INVALID
                 return
             if op in (wire.WRITE_LAST_IMM, wire.WRITE_ONLY_IMM):
@@ -235,7 +257,16 @@ class Responder:
                     return
                 wr = self.recv_queue.pop()
                 self.immediates += 1
-                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot] & _WORD, (self.imm[slot] >> 32) + _HALF))
+                self.completions.append(
+                    Completion(
+                        self.qpn,
+                        wr,
+                        RECEIVE,
+                        OK,
+                        self.imm[slot] & _WORD,
+                        (self.imm[slot] >> 32) + _HALF,
+                    )
+                )
             self.msn += 1
             self.last_done = psn
             self.ack_due = True
@@ -269,7 +300,7 @@ class Responder:
         if self.last_done >= 0 and self.msn:
             self.ack_due = True
 
-    # --- out -------------------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         self.flush_at = NEVER
@@ -279,7 +310,9 @@ class Responder:
 
     def echo(self, now: int, shift: int) -> Echo:
         t = self.trigger
-        return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
+        return Echo(
+            t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx
+        )
 
     def sack_built(self) -> None:
         self.sack_due = len(self.bases) > 0
@@ -321,7 +354,7 @@ class Responder:
     def out_of_order(self) -> int:
         return self.received.bit_count()
 
-    # --- results ---------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def take(self) -> list[Completion]:
         done = self.completions
@@ -330,7 +363,9 @@ class Responder:
 
     def fail(self) -> None:
         while self.recv_queue.ids:
-            self.completions.append(Completion(self.qpn, self.recv_queue.pop(), RECEIVE, FLUSHED, -1, 0))
+            self.completions.append(
+                Completion(self.qpn, self.recv_queue.pop(), RECEIVE, FLUSHED, -1, 0)
+            )
         self.flush_at = NEVER
 
 

@@ -13,7 +13,8 @@ from mypy_extensions import i64
 from agents.transport import LONG_AGO, NEVER
 
 QUIET: Final = 4
-"""An EV or plane that brought nothing for so many base RTTs, while others did, no longer counts as working [ours]."""
+"""An EV or plane that brought nothing for so many base RTTs, while others did, no longer counts as
+working [ours]."""
 
 
 class ReverseEvs:
@@ -21,7 +22,8 @@ class ReverseEvs:
         self.quiet = QUIET * base_rtt
         self.evs: list[int] = []
         self.heard_ps = vec[i64]()  # when something last showed that the EV works
-        self.data_ps = vec[i64]()  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
+        # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
+        self.data_ps = vec[i64]()
         self.newest_ps = LONG_AGO  # when data last came at all
         self.turn = 0
 
@@ -32,7 +34,8 @@ class ReverseEvs:
         self.heard_ps = vec[i64]([LONG_AGO] * len(evs))
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Data by an EV confirms the plane's reverse EV, or replaces it if nothing has confirmed it lately."""
+        """Data by an EV confirms the plane's reverse EV, or replaces it if nothing has confirmed it
+        lately."""
         if self.evs[plane] == ev:
             self.heard_ps[plane] = now
         elif now - self.heard_ps[plane] > self.quiet:

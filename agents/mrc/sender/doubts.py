@@ -1,7 +1,8 @@
 """Keeps losses that a NACK may yet explain, where switches trim. Sans-IO.
 
-A SACK that shows packet p missing can overtake the NACK for a trimmed p. So the packet is sent again and its EV gets no new data at once.
-The verdict and the cut of the window follow a quarter of the smoothed RTT later, unless the NACK has come [ours].
+A SACK that shows packet p missing can overtake the NACK for a trimmed p. So the packet is sent
+again and its EV gets no new data at once. The verdict and the cut of the window follow a quarter of
+the smoothed RTT later, unless the NACK has come [ours].
 """
 
 from __future__ import annotations

@@ -8,7 +8,15 @@ from agents.transport import FLUSHED, OK, WRITE, Completion, Foreign
 
 class Message:
     def __init__(
-        self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, psns: tuple[int, int], msn: int, rqmsn: int
+        self,
+        wr_id: int,
+        memory: memoryview | Foreign,
+        va: int,
+        rkey: int,
+        imm: int,
+        psns: tuple[int, int],
+        msn: int,
+        rqmsn: int,
     ) -> None:
         self.wr_id = wr_id
         self.memory: memoryview | Foreign = memory
@@ -54,8 +62,19 @@ class SendQueue:
     def start(self, psn: int) -> None:
         self.end = psn
 
-    def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, packets: int) -> None:
-        m = Message(wr_id, memory, va, rkey, imm, (self.end, self.end + packets - 1), self.msn, self.immediates)
+    def post(
+        self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, packets: int
+    ) -> None:
+        m = Message(
+            wr_id,
+            memory,
+            va,
+            rkey,
+            imm,
+            (self.end, self.end + packets - 1),
+            self.msn,
+            self.immediates,
+        )
         self.msn += 1
         if imm >= 0:
             self.immediates += 1

@@ -1,4 +1,5 @@
-"""The sending half of a QP: splits messages into packets, sprays them, and follows the fate of each. Sans-IO. PSNs are absolute here."""
+"""The sending half of a QP: splits messages into packets, sprays them, and follows the fate of
+each. Sans-IO. PSNs are absolute here."""
 
 from __future__ import annotations
 
@@ -27,13 +28,33 @@ REPORT_RTTS: Final = 5
 UNREADABLE: Final = -1
 """Stands in ``wait`` if the memory cannot be read: the queue pair has to fail."""
 SUMS: Final = (
-    "data_tx", "retransmitted", "lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_port", "lost_by_count", "trims", "trims_last_hop",
-    "acquitted", "ev_swaps", "spurious", "bad_sacks",
-)  # fmt: skip
+    "data_tx",
+    "retransmitted",
+    "lost_by_order",
+    "lost_by_time",
+    "lost_by_rto",
+    "lost_by_port",
+    "lost_by_count",
+    "trims",
+    "trims_last_hop",
+    "acquitted",
+    "ev_swaps",
+    "spurious",
+    "bad_sacks",
+)
 
 
 class Requester:
-    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal) -> None:
+    def __init__(
+        self,
+        config: Config,
+        qpn: int,
+        peer: int,
+        paths: PathSet,
+        congestion: Congestion,
+        log: list[Event],
+        deal: Deal,
+    ) -> None:
         self.config = config
         self.qpn = qpn
         self.peer = peer
@@ -41,7 +62,8 @@ class Requester:
         self.congestion = congestion
         congestion.attach(peer, qpn, log)
         self.log = log
-        self.full = config.mtu + wire.COUNTED  # bytes of a full packet, as congestion control counts them
+        # bytes of a full packet, as congestion control counts them
+        self.full = config.mtu + wire.COUNTED
         self.rtt = RttTracker(config.base_rtt, paths.planes)
         self.queue = SendQueue(qpn)
         self.sent = SentPackets(config.mpr, config.urgent)
@@ -49,10 +71,14 @@ class Requester:
         self.timers = Timers(config)
         self.doubts = Doubts()
         self.suspicion = Suspicion(config, peer, paths, log)
-        self.deal = deal  # of first planes, when it first has something to send: queue pairs that never send take nobody's turn
+        # of first planes, when it first has something to send: queue pairs that never send take
+        # nobody's turn
+        self.deal = deal
         self.wish = -1
-        self.plane = -1  # next in rotation for packets that go for the first time; -1: not dealt yet
-        self.plane_again = 0  # likewise for those that go again: a retransmission takes no new packet's turn [ours]
+        # next in rotation for packets that go for the first time; -1: not dealt yet
+        self.plane = -1
+        # likewise for those that go again: a retransmission takes no new packet's turn [ours]
+        self.plane_again = 0
         self.wait = NEVER  # when the port that next_packet wanted is free
         self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
         self.news = 0  # bytes that the last SACK added to it
@@ -61,7 +87,8 @@ class Requester:
         # Counters.
         self.first_plane = -1  # by which its first packet left
         self.begun_as_dealt = False  # no plane had to be passed over for that
-        self.turns_passed = 0  # of planes that could not take a new packet: closed, without an EV, or all of theirs held
+        # of planes that could not take a new packet: closed, without an EV, or all of theirs held
+        self.turns_passed = 0
         self.data_tx = 0
         self.retransmitted = 0
         self.lost_by = [0, 0, 0, 0, 0]  # per rule of loss.py
@@ -96,16 +123,23 @@ class Requester:
             self.timers.posted()
             if self.plane < 0:
                 self.plane = self.plane_again = self.deal.next(self.wish)
-        self.queue.post(wr_id, memory, va, rkey, imm, max(1, (len(memory) + self.config.mtu - 1) // self.config.mtu))
+        self.queue.post(
+            wr_id,
+            memory,
+            va,
+            rkey,
+            imm,
+            max(1, (len(memory) + self.config.mtu - 1) // self.config.mtu),
+        )
 
-    # --- out -------------------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
         return self.sent.next < self.queue.end or len(self.sent.lost_queue) > 0
 
     def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
-        """None sets ``wait``, if only a busy port stands in the way, or :data:`UNREADABLE`. ``free``: when each port is free, ps; a packet
-        may go ``slack`` ps before."""
+        """None sets ``wait``, if only a busy port stands in the way, or :data:`UNREADABLE`.
+        ``free``: when each port is free, ps; a packet may go ``slack`` ps before."""
         self.wait = NEVER
         sent = self.sent
         if sent.in_flight + self.full > self.congestion.cwnd:
@@ -121,7 +155,11 @@ class Requester:
             if psn >= self.queue.end or psn >= sent.limit:
                 return None
             m = self.queue.sending[0]
-            if m.imm >= 0 and psn == m.last and m.rqmsn - self.queue.done_immediates >= self.config.max_wimm:
+            if (
+                m.imm >= 0
+                and psn == m.last
+                and m.rqmsn - self.queue.done_immediates >= self.config.max_wimm
+            ):
                 return None
         path = self._choose(now, free, slack, avoid)
         if path is None:
@@ -141,8 +179,10 @@ class Requester:
         passed = 0
         path: Path | None = None
         for looks in range(2 * n if weighted else n):
-            if weighted and looks < n and not paths.has_turn(plane):  # who has none sends if nobody else can
-                if plane == self.plane:  # else it would gain again when this packet, kept waiting, asks again
+            # who has none sends if nobody else can
+            if weighted and looks < n and not paths.has_turn(plane):
+                # else it would gain again when this packet, kept waiting, asks again
+                if plane == self.plane:
                     self.plane = (plane + 1) % n
             else:
                 if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
@@ -157,7 +197,8 @@ class Requester:
                 passed += 1
             plane = plane + 1 if plane + 1 < n else 0
         if path is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
-            plane = avoid_plane  # no other plane can take it now; another path of the same one, else the same
+            # no other plane can take it now; another path of the same one, else the same
+            plane = avoid_plane
             if paths.open[plane]:
                 path = paths.pick(now, plane, avoid)
         if path is not None:
@@ -185,8 +226,15 @@ class Requester:
     def _send_again(self, now: int, path: Path, lost: SentPacket) -> SentPacket:
         packet = self.sent.sent_again(now, path)
         self.retransmitted += 1
-        if lost.state == LOST:  # those of trimmed packets are counted only: there may be thousands a second
-            fields = {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "count": packet.count}
+        # those of trimmed packets are counted only: there may be thousands a second
+        if lost.state == LOST:
+            fields = {
+                "peer": self.peer,
+                "qpn": self.qpn,
+                "ev": path.ev,
+                "psn": packet.psn & headers.PSN_MASK,
+                "count": packet.count,
+            }
             self.log.append((now, "rtx", fields))
         self._first_sent(now, packet)
         return packet
@@ -196,7 +244,7 @@ class Requester:
         self.data_tx += 1
         self.last_ps = now
 
-    # --- in --------------------------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def acknowledge(self, now: int, psn: int) -> None:
         packet = self.sent.latest(psn)
@@ -211,19 +259,32 @@ class Requester:
                 self.loss.newer_arrived(path)
                 path.delivered()
             self.sent.arrived(packet.seq)
-        if packet.blamed is not None:  # some path was; not so for what a dead port or a full peer sent back
+        # some path was; not so for what a dead port or a full peer sent back
+        if packet.blamed is not None:
             if before == LOST:
                 if packet.count == 1:
                     self._spurious(now, packet, path)
             elif now - packet.sent_ps < self.rtt.soonest(packet.size, self.full):
                 self._spurious(now, packet, packet.blamed)
         if packet.lost_once:
-            self.log.append((now, "redelivered", {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK}))
+            self.log.append(
+                (
+                    now,
+                    "redelivered",
+                    {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK},
+                )
+            )
 
     def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:
         self.spurious += 1
         self.loss.was_spurious()
-        self.log.append((now, "spurious", {"peer": self.peer, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK}))
+        self.log.append(
+            (
+                now,
+                "spurious",
+                {"peer": self.peer, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK},
+            )
+        )
         if packet.psn in self.doubts.open:
             self.doubts.drop(packet.psn)  # the verdict had not fallen yet
             return
@@ -232,8 +293,9 @@ class Requester:
         self.planes_changed()
 
     def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
-        """Returns 1 for a SACK that is not older than the newest seen (clear bits count only then), 0 if older, -1 if impossible. ``cack``:
-        the wire's 24 bits; ``offset``: from cack to bit 0; ``mpr``: in units of 128 PSNs."""
+        """Returns 1 for a SACK that is not older than the newest seen (clear bits count only then),
+        0 if older, -1 if impossible. ``cack``: the wire's 24 bits; ``offset``: from cack to bit 0;
+        ``mpr``: in units of 128 PSNs."""
         sent = self.sent
         edge = sent.una + headers.psn_delta(cack, sent.una) + 1
         base = edge - 1 + offset
@@ -258,7 +320,8 @@ class Requester:
                 sent.note(psn)
                 new ^= low
                 progress = True
-        if edge > sent.una or sent.received & 1:  # bit 0: una itself was reported, by a SACK that an ACK had overtaken
+        # bit 0: una itself was reported, by a SACK that an ACK had overtaken
+        if edge > sent.una or sent.received & 1:
             self.advance(now, max(edge, sent.una))
         if progress or sent.una > before:
             self.timers.progressed(now)
@@ -272,13 +335,15 @@ class Requester:
             self.loss.forget()
 
     def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> int:
-        """Return the RTT as a full packet's; -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET), and for what overtook other data."""
+        """Return the RTT as a full packet's; -1 unless (count, echoed rtx) = (1, 0) or (2, 1)
+        (UET), and for what overtook other data."""
         packet = self.sent.find(psn)
         if packet is None or packet.count != (2 if rtx else 1):
             return -1
         full = self.rtt.as_full(rtt, packet.size, self.full)
         self.measured(now, packet.path.plane, full)
-        if packet.urgent:  # this very transmission has arrived, past the queues that congestion control is about
+        # this very transmission has arrived, past the queues that congestion control is about
+        if packet.urgent:
             if packet.path.arrived_urgent(packet.seq):
                 self.loss.newer_arrived(packet.path)
             self.sent.arrived_urgent(packet.seq)
@@ -289,13 +354,29 @@ class Requester:
         self.rtt.sample(now, plane, rtt)
         if now - self.reported_ps >= REPORT_RTTS * self.config.base_rtt:
             self.reported_ps = now
-            self.log.append((now, "srtt", {"peer": self.peer, "qpn": self.qpn, "srtt_ps": self.rtt.srtt, "window": self.congestion.cwnd}))
+            self.log.append(
+                (
+                    now,
+                    "srtt",
+                    {
+                        "peer": self.peer,
+                        "qpn": self.qpn,
+                        "srtt_ps": self.rtt.srtt,
+                        "window": self.congestion.cwnd,
+                    },
+                )
+            )
         slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
-        self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
+        self.paths.measured(
+            self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)]
+        )
 
-    def probe_answered(self, now: int, path: Path, seq: int, sent_ps: int, rtt: int, urgent: bool) -> None:
-        """``rtt``: as if the probe were a packet, or -1 if it was trimmed: then it overtook data and says nothing of order or delay.
-        ``urgent``: it went with retransmissions that overtake data."""
+    def probe_answered(
+        self, now: int, path: Path, seq: int, sent_ps: int, rtt: int, urgent: bool
+    ) -> None:
+        """``rtt``: as if the probe were a packet, or -1 if it was trimmed: then it overtook data
+        and says nothing of order or delay. ``urgent``: it went with retransmissions that overtake
+        data."""
         self.suspicion.arrived(path.plane, sent_ps)
         self.paths.probe_answered(now, path, sent_ps, self.rtt.srtt)
         self.planes_changed()
@@ -321,8 +402,8 @@ class Requester:
         return True
 
     def may_end_at(self, psn: int) -> bool:
-        """A refusing peer can have completed no less than it said before, and nothing that was never sent. An attacker would have to guess
-        that [ours]."""
+        """A refusing peer can have completed no less than it said before, and nothing that was
+        never sent. An attacker would have to guess that [ours]."""
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         messages = self.queue.messages
         if (messages[0].first if messages else self.sent.una) - 1 <= last < self.sent.next:
@@ -341,13 +422,20 @@ class Requester:
 
     def add_to(self, sums: list[int]) -> None:
         own = (
-            self.data_tx, self.retransmitted, *self.lost_by, self.trims, self.trims_last_hop, self.acquitted, self.paths.swaps,
-            self.spurious, self.bad_sacks,
-        )  # fmt: skip
+            self.data_tx,
+            self.retransmitted,
+            *self.lost_by,
+            self.trims,
+            self.trims_last_hop,
+            self.acquitted,
+            self.paths.swaps,
+            self.spurious,
+            self.bad_sacks,
+        )
         for k, count in enumerate(own):
             sums[k] += count
 
-    # --- verdicts and the end --------------------------------------------------------------------------------
+    # --- verdicts and the end ---------------------------------------------------------------------
 
     def lose(self, now: int, packet: SentPacket, rule: int, name: str, blame: bool) -> None:
         if not packet.in_flight:
@@ -357,17 +445,25 @@ class Requester:
         self.lost_by[rule] += 1
         self.paths.note_window(self.congestion.cwnd)
         fields = {
-            "peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "rule": name,
+            "peer": self.peer,
+            "qpn": self.qpn,
+            "ev": path.ev,
+            "psn": packet.psn & headers.PSN_MASK,
+            "rule": name,
             "sent_ps": packet.sent_ps,
-        }  # fmt: skip
+        }
         self.log.append((now, "loss", fields))
         if not blame:
             return
         if self.config.trimming and rule != RTO:
-            if packet.psn in self.doubts.open:  # the copy before this one; both at once need an srtt far above the path's RTT
+            # the copy before this one; both at once need an srtt far above the path's RTT
+            if packet.psn in self.doubts.open:
                 d = self.doubts.drop(packet.psn)
                 self._convict(now, d.path, d.sent_ps, d.size, d.rule)
-            self.doubts.add(packet.psn, Doubt(path, packet.sent_ps, now + (self.rtt.srtt >> 2), packet.size, name))
+            self.doubts.add(
+                packet.psn,
+                Doubt(path, packet.sent_ps, now + (self.rtt.srtt >> 2), packet.size, name),
+            )
         else:
             self._convict(now, path, packet.sent_ps, packet.size, name)
 
@@ -396,7 +492,11 @@ class Requester:
         return self.sent.una < self.sent.next or len(self.queue.messages) > 0
 
     def probe_at(self) -> int:
-        return self.timers.probe_at(self.rtt.srtt) if self.is_open() and not self.timers.starting else NEVER
+        return (
+            self.timers.probe_at(self.rtt.srtt)
+            if self.is_open() and not self.timers.starting
+            else NEVER
+        )
 
     def rto_at(self) -> int:
         return self.timers.rto_at() if self.is_open() and not self.timers.starting else NEVER
@@ -404,7 +504,17 @@ class Requester:
     def rto(self, now: int) -> bool:
         """Returns False when the retries are used up."""
         more = self.timers.fire(now)
-        self.log.append((now, "rto", {"peer": self.peer, "psn": self.sent.una & headers.PSN_MASK, "firing": self.timers.firings}))
+        self.log.append(
+            (
+                now,
+                "rto",
+                {
+                    "peer": self.peer,
+                    "psn": self.sent.una & headers.PSN_MASK,
+                    "firing": self.timers.firings,
+                },
+            )
+        )
         if not more:
             return False
         flying = self.sent.flying()

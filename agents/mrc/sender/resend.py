@@ -1,4 +1,5 @@
-"""Takes back packets that must be sent again although no path lost them: trimmed, refused by the peer, or over a dead port. Sans-IO."""
+"""Takes back packets that must be sent again although no path lost them: trimmed, refused by the
+peer, or over a dead port. Sans-IO."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from agents.packets import headers
 
 
 def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last_hop: bool) -> None:
-    """Take a NACK for a trimmed packet, if EV and timestamp are those of the latest transmission, or of the one whose loss is in doubt. The
-    path is skipped once, but not for the last hop, which all share."""
+    """Take a NACK for a trimmed packet, if EV and timestamp are those of the latest transmission,
+    or of the one whose loss is in doubt. The path is skipped once, but not for the last hop, which
+    all share."""
     packet = _named(r, psn)
     if packet is None:
         return
@@ -28,8 +30,8 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
 
 
 def push_back(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, beyond: bool) -> None:
-    """Take a NACK for a refused packet, if EV and timestamp are those of the latest transmission. ``beyond``: it lay beyond the peer's
-    window, which is no congestion."""
+    """Take a NACK for a refused packet, if EV and timestamp are those of the latest transmission.
+    ``beyond``: it lay beyond the peer's window, which is no congestion."""
     packet = _named(r, psn)
     if packet is not None and _is(packet, ev, ts, shift):
         r.lose(now, packet, PORT, "no room", False)
@@ -52,7 +54,8 @@ def _named(r: Requester, psn: int) -> SentPacket | None:
 
 
 def requeue_plane(r: Requester, now: int, plane: int) -> None:
-    """Neither packets in flight on a plane whose port is down nor losses of the last RTT are penalised."""
+    """Neither packets in flight on a plane whose port is down nor losses of the last RTT are
+    penalised."""
     requeue(r, now, {path for path in r.paths.all if path.plane == plane}, "port")
     r.paths.void_verdicts(now, plane, now - r.rtt.srtt, "port down")
 

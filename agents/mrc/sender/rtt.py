@@ -9,12 +9,16 @@ from agents.transport import LONG_AGO
 
 
 class RttTracker:
-    """The smoothed RTT, and each plane's largest and smallest over one to two windows. All in ps."""
+    """The smoothed RTT, and each plane's largest and smallest over one to two windows. All in
+    ps."""
 
     def __init__(self, base_rtt: int, planes: int) -> None:
         self.base_rtt = base_rtt
-        self.path_rtt = base_rtt  # of these paths when idle; the endpoint, which knows whether they cross a T1, says so
-        self.data_ps = 0  # of which links serialise what congestion control counts of a full packet; the endpoint says so, too
+        # of these paths when idle; the endpoint, which knows whether they cross a T1, says so
+        self.path_rtt = base_rtt
+        # of which links serialise what congestion control counts of a full packet; the endpoint
+        # says so, too
+        self.data_ps = 0
         self.window = 4 * base_rtt  # [ours]
         self.srtt = base_rtt
         self.min_rtt = 0  # smallest ever seen; 0: none yet
@@ -26,8 +30,8 @@ class RttTracker:
         self.low_before = 0
 
     def sample(self, now: int, plane: int, rtt: int) -> None:
-        """The peer determines samples. So the smoothed RTT is at least half of an idle path's: otherwise a peer that echoes the present
-        time could set all timers to zero [ours]."""
+        """The peer determines samples. So the smoothed RTT is at least half of an idle path's:
+        otherwise a peer that echoes the present time could set all timers to zero [ours]."""
         if now - self.begun > self.window:
             for p in range(len(self.max_now)):
                 # A plane without a sample keeps its last value: silence is not a shorter RTT.
@@ -44,7 +48,9 @@ class RttTracker:
         if self.min_rtt == 0 or rtt < self.min_rtt:
             self.min_rtt = rtt
         self.samples += 1
-        self.srtt = max(rtt if self.samples == 1 else self.srtt + (rtt - self.srtt >> 3), self.path_rtt >> 1)
+        self.srtt = max(
+            rtt if self.samples == 1 else self.srtt + (rtt - self.srtt >> 3), self.path_rtt >> 1
+        )
 
     def recent_max(self, plane: int) -> int:
         high: i64 = self.base_rtt
@@ -61,8 +67,9 @@ class RttTracker:
         return high
 
     def soonest(self, size: int, full: int) -> int:
-        """Return the time after a retransmission before which an answer must belong to the first copy; <= 0 while no RTT is known: 0.9 of
-        the smallest round trip (timestamps are coarse), less what a short packet saves."""
+        """Return the time after a retransmission before which an answer must belong to the first
+        copy; <= 0 while no RTT is known: 0.9 of the smallest round trip (timestamps are coarse),
+        less what a short packet saves."""
         low = self.min_rtt if self.min_rtt < self.path_rtt else self.path_rtt
         return low * 9 // 10 - self.data_ps * (full - size) // full
 

@@ -1,7 +1,8 @@
 """Keeps the packets that one queue pair has sent, with the fate of each. Sans-IO.
 
-There is one object per transmission; a ring by PSN modulo the window, made as far as it is used, holds the latest of each packet. A
-transmission is SENT until it is ACKED, LOST or CUT. PSNs are absolute; ``seq`` numbers all transmissions and probes in order.
+There is one object per transmission; a ring by PSN modulo the window, made as far as it is used,
+holds the latest of each packet. A transmission is SENT until it is ACKED, LOST or CUT. PSNs are
+absolute; ``seq`` numbers all transmissions and probes in order.
 """
 
 from __future__ import annotations
@@ -22,10 +23,20 @@ CUT: Final = 4  # likewise, but not lost: a switch trimmed it and the peer repor
 
 @mypyc_attr(free_list_len=1)
 class SentPacket:
-    """``count``: 1 for the first transmission of its packet. ``size``: as congestion control counts bytes. ``urgent``: it overtakes others
-    that are not."""
+    """``count``: 1 for the first transmission of its packet. ``size``: as congestion control counts
+    bytes. ``urgent``: it overtakes others that are not."""
 
-    def __init__(self, psn: int, seq: int, sent_ps: int, path: Path, message: Message, size: int, count: int, blamed: Path | None) -> None:
+    def __init__(
+        self,
+        psn: int,
+        seq: int,
+        sent_ps: int,
+        path: Path,
+        message: Message,
+        size: int,
+        count: int,
+        blamed: Path | None,
+    ) -> None:
         self.psn = psn
         self.seq = seq
         self.sent_ps = sent_ps
@@ -54,8 +65,11 @@ class SentPackets:
         self.limit = 0  # first PSN beyond the peer's window
         self.received = 0  # bit i: PSN una + i is acknowledged
         self.in_flight = 0  # bytes
-        self.lost_queue: list[int] = []  # PSNs to send again, ascending; one that has arrived meanwhile is dropped when its turn comes
-        self.by_time: list[SentPacket] = []  # transmissions not yet judged by time, in the order in which they left
+        # PSNs to send again, ascending; one that has arrived meanwhile is dropped when its turn
+        # comes
+        self.lost_queue: list[int] = []
+        # transmissions not yet judged by time, in the order in which they left
+        self.by_time: list[SentPacket] = []
         self.urgent_by_time: list[SentPacket] = []  # likewise, those that overtake
         self.seq_next = 1
         self.seq_high = 0  # highest seq known to have arrived
@@ -79,12 +93,16 @@ class SentPackets:
         return self.ring[(psn - self.first) % self.size]
 
     def find(self, psn: int) -> SentPacket | None:
-        return self.latest(psn) if max(self.first, self.next - self.size) <= psn < self.next else None
+        return (
+            self.latest(psn) if max(self.first, self.next - self.size) <= psn < self.next else None
+        )
 
     def flying(self) -> list[SentPacket]:
-        return [packet for psn in range(self.una, self.next) if (packet := self.latest(psn)).in_flight]
+        return [
+            packet for psn in range(self.una, self.next) if (packet := self.latest(psn)).in_flight
+        ]
 
-    # --- out -------------------------------------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------------
 
     def first_lost(self) -> SentPacket | None:
         while self.lost_queue:
@@ -104,7 +122,9 @@ class SentPackets:
 
     def sent_again(self, now: int, path: Path) -> SentPacket:
         old = self.latest(self.lost_queue.pop(0))
-        packet = SentPacket(old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed)
+        packet = SentPacket(
+            old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed
+        )
         packet.urgent = self.urgent
         packet.lost_once = old.lost_once
         self._leave(packet)
@@ -131,7 +151,7 @@ class SentPackets:
         self.seq_next += 1
         return seq
 
-    # --- in --------------------------------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------------
 
     def arrived(self, seq: int) -> None:
         if seq > self.seq_high:
@@ -169,7 +189,7 @@ class SentPackets:
         self.urgent_by_time.clear()
         return True
 
-    # --- to go again -----------------------------------------------------------------------------------------
+    # --- to go again ------------------------------------------------------------------------------
 
     def lost(self, packet: SentPacket, blame: bool) -> None:
         packet.blamed = packet.path if blame else None
@@ -202,7 +222,9 @@ class SentPackets:
         )
 
     @staticmethod
-    def _take_overdue(q: list[SentPacket], seq: i64, before: i64, packets: list[SentPacket]) -> None:
+    def _take_overdue(
+        q: list[SentPacket], seq: i64, before: i64, packets: list[SentPacket]
+    ) -> None:
         n: i64 = len(q)
         k: i64 = 0
         while k < n:

@@ -1,4 +1,5 @@
-"""Runs the tail probe and the retransmission timer of one queue pair, from its latest progress. Sans-IO. Times are ps."""
+"""Runs the tail probe and the retransmission timer of one queue pair, from its latest progress.
+Sans-IO. Times are ps."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ class Timers:
         self.firings = 0  # RTOs without progress
         self.fired_ps = LONG_AGO  # the last of them
         self.progress_ps = LONG_AGO
-        self.starting = False  # posted after idling: the timers start with the next look at the clock
+        # posted after idling: the timers start with the next look at the clock
+        self.starting = False
         self.tail_probes = 0  # without progress
         self.patience = 0  # without progress, if a program set one; 0: as the configuration says
 
@@ -45,7 +47,8 @@ class Timers:
     def rto_at(self) -> int:
         c = self.config
         n = self.firings
-        # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
+        # Count from the last firing, not from a common start: a process that slept through several
+        # must not use them up at once.
         since = self.progress_ps if self.progress_ps > self.fired_ps else self.fired_ps
         at = since + (self.rto_ps if n < c.linear else self.rto_ps << min(n - c.linear + 1, 32))
         return min(at, self.progress_ps + self.patience) if self.patience else at

@@ -21,7 +21,8 @@ from topologies.units import NS
 def command(context: click.Context, url: str | None, as_json: bool) -> None:
     """Show or change what the hosts of a running fabric must not use.
 
-    An ENTRY is a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path in one direction (h0>h5@p0/3).
+    An ENTRY is a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path in one
+    direction (h0>h5@p0/3).
     """
     context.obj = url, as_json
     if context.invoked_subcommand is None:
@@ -43,13 +44,19 @@ def show_command(group: tuple[str | None, bool], url: str | None, as_json: bool)
 @url_option
 @json_option
 @click.pass_obj
-def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None, as_json: bool) -> None:
+def add(
+    group: tuple[str | None, bool], entry: str, reason: str, url: str | None, as_json: bool
+) -> None:
     """Deny ENTRY until it is removed or the fabric ends."""
     answer = reach(url or group[0]).deny(entry, reason)
     if as_json or group[1]:
         click.echo(json.dumps(answer, indent=2))
     else:
-        click.echo(f"{answer['entry']} is denied" if answer["new"] else f"{answer['entry']} was denied already")
+        click.echo(
+            f"{answer['entry']} is denied"
+            if answer["new"]
+            else f"{answer['entry']} was denied already"
+        )
 
 
 @command.command(name="remove")
@@ -58,12 +65,16 @@ def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None
 @json_option
 @click.pass_obj
 def remove(group: tuple[str | None, bool], entry: str, url: str | None, as_json: bool) -> None:
-    """Remove ENTRY, whoever denied it. Its paths must answer probes before they carry data again."""
+    """Remove ENTRY, whoever denied it. Its paths must answer probes before they carry data
+    again."""
     answer = reach(url or group[0]).allow(entry)
     if as_json or group[1]:
         click.echo(json.dumps(answer, indent=2))
     else:
-        click.echo(f"{answer['entry']} is allowed again (it had been denied by {', '.join(d['by'] for d in answer['removed'])})")
+        click.echo(
+            f"{answer['entry']} is allowed again (it had been denied by "
+            f"{', '.join(d['by'] for d in answer['removed'])})"
+        )
 
 
 @command.command(name="token")
@@ -85,5 +96,10 @@ def show(url: str | None, as_json: bool) -> None:
     if not denials:
         click.echo("nothing is denied")
         return
-    rows = [[denial["entry"], denial["by"], duration(denial["since_ps"] / NS), denial["reason"]] for denial in denials]
-    terminal.console(WIDTH).print(terminal.table(("entry", "by", "since", "reason"), rows, names=("by",), words=("reason",)))
+    rows = [
+        [denial["entry"], denial["by"], duration(denial["since_ps"] / NS), denial["reason"]]
+        for denial in denials
+    ]
+    terminal.console(WIDTH).print(
+        terminal.table(("entry", "by", "since", "reason"), rows, names=("by",), words=("reason",))
+    )

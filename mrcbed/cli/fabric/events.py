@@ -18,11 +18,14 @@ from topologies.units import MS, NS
 
 @click.command(name="events")
 @option("--all", "replay", is_flag=True, help="Begin with the events so far.")
-@option("--since", type=click.IntRange(0), metavar="T_PS", help="Begin with the events after this t_ps.")
+@option(
+    "--since", type=click.IntRange(0), metavar="T_PS", help="Begin with the events after this t_ps."
+)
 @url_option
 @json_option
 def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> None:
-    """Follow the events of a running fabric's controller, one line each, until Ctrl-C or the end of the fabric."""
+    """Follow the events of a running fabric's controller, one line each, until Ctrl-C or the end of
+    the fabric."""
     client = reach(url)
     for entry in client.events(0 if replay and since is None else since):
         try:
@@ -44,17 +47,28 @@ def _details(entry: dict[str, Any]) -> str:
         case "link-down" | "link-up":
             return f"{entry['link']} (heard at {entry['port']})"
         case "deny":
-            return f"{entry['entry']} by {entry['by']}" + (f": {entry['reason']}" if entry["reason"] else "")
+            return f"{entry['entry']} by {entry['by']}" + (
+                f": {entry['reason']}" if entry["reason"] else ""
+            )
         case "allow":
             return f"{entry['entry']} by {entry['by']}"
         case "hint-pushed" | "denylist-pushed":
             listed = entry["links"] if "links" in entry else entry["entries"]
-            took = "" if entry["effect_ps"] is None else f" after {duration((entry['effect_ps'] - entry['heard_ps']) / NS)}"
-            return f"{', '.join(listed) or 'nothing'}; {entry['agents']} of {entry['of']} agents took it{took}"
+            took = (
+                ""
+                if entry["effect_ps"] is None
+                else f" after {duration((entry['effect_ps'] - entry['heard_ps']) / NS)}"
+            )
+            return (
+                f"{', '.join(listed) or 'nothing'}; {entry['agents']} of {entry['of']} agents "
+                f"took it{took}"
+            )
         case "agents-joined":
             return f"{len(entry['agents'])} agents, policy {entry['policy']}"
         case "agents-left":
             return f"{len(entry['agents'])} agents"
         case "missed":
             return f"{entry['count']} entries, for reading too slowly"
-    return ", ".join(f"{key}={value}" for key, value in entry.items() if key not in ("t_ps", "event"))
+    return ", ".join(
+        f"{key}={value}" for key, value in entry.items() if key not in ("t_ps", "event")
+    )

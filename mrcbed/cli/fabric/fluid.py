@@ -1,4 +1,5 @@
-"""``mrcbed fabric fluid``: step times of huge clusters, healthy and with dead links, without packets."""
+"""``mrcbed fabric fluid``: step times of huge clusters, healthy and with dead links, without
+packets."""
 
 from __future__ import annotations
 
@@ -24,22 +25,74 @@ PLANES = (8, 1)
 
 
 @click.command(name="fluid")
-@option("--nics", type=click.IntRange(2, 1_000_000), multiple=True, default=NICS, show_default=True, help="NICs. Repeatable.")
-@option("--planes", type=click.IntRange(1, 256), multiple=True, default=PLANES, show_default=True, help="Planes. Repeatable.")
-@option("--ranks", type=click.IntRange(2), default=64, show_default=True, help="Hosts of a ring; every host is in one.")
-@option("--message", default="1GiB", show_default=True, metavar="SIZE", help="What each rank has to reduce.")
-@option("--dead-links", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Share of the T0-T1 links that are dead.")
-@option("--draws", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draws of dead links.")
+@option(
+    "--nics",
+    type=click.IntRange(2, 1_000_000),
+    multiple=True,
+    default=NICS,
+    show_default=True,
+    help="NICs. Repeatable.",
+)
+@option(
+    "--planes",
+    type=click.IntRange(1, 256),
+    multiple=True,
+    default=PLANES,
+    show_default=True,
+    help="Planes. Repeatable.",
+)
+@option(
+    "--ranks",
+    type=click.IntRange(2),
+    default=64,
+    show_default=True,
+    help="Hosts of a ring; every host is in one.",
+)
+@option(
+    "--message",
+    default="1GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="What each rank has to reduce.",
+)
+@option(
+    "--dead-links",
+    type=click.FloatRange(0, 1),
+    default=0.001,
+    show_default=True,
+    help="Share of the T0-T1 links that are dead.",
+)
+@option(
+    "--draws",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Draws of dead links.",
+)
 @option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws.")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw steps over the size (PNG, SVG, PDF).")
+@option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw steps over the size (PNG, SVG, PDF).",
+)
 def command(
-    nics: tuple[int, ...], planes: tuple[int, ...], ranks: int, message: str, dead_links: float, draws: int, seed: int,
-    as_json: bool, plot: Path | None,
-) -> None:  # fmt: skip
-    """Compute steps of large clusters: ring all-reduces, healthy and with dead links, with equal and weighted planes.
+    nics: tuple[int, ...],
+    planes: tuple[int, ...],
+    ranks: int,
+    message: str,
+    dead_links: float,
+    draws: int,
+    seed: int,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Compute steps of large clusters: ring all-reduces, healthy and with dead links, with equal
+    and weighted planes.
 
-    Nothing is run and there are no packets: rates of flows between failures. What the model leaves out: docs/why/fluid.md.
+    Nothing is run and there are no packets: rates of flows between failures. What the model leaves
+    out: docs/why/fluid.md.
     """
     from testbed.fluid.study import Job, failures, steps
     from topologies.sizing import NIC_RATE, SWITCH_RATE, fewest_tiers
@@ -49,12 +102,24 @@ def command(
         job = Job(ranks, parse_size(message))
     except ValueError as error:
         raise UserError(f"--message {message}: {error}") from None
-    sizes = [fewest_tiers(count, NIC_RATE, SWITCH_RATE, split) for split in dict.fromkeys(planes) for count in sorted(set(nics))]
+    sizes = [
+        fewest_tiers(count, NIC_RATE, SWITCH_RATE, split)
+        for split in dict.fromkeys(planes)
+        for count in sorted(set(nics))
+    ]
     rows = [row for size in sizes for row in steps(size, job, dead_links, draws, seed)]
     largest = [size for size in sizes if size.nics == max(nics)]
     single = [failures(size, job, dead_links, seed) for size in largest]
     if as_json:
-        print(json.dumps({"steps": [asdict(row) for row in rows], "failures": [asdict(row) for row in single]}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "steps": [asdict(row) for row in rows],
+                    "failures": [asdict(row) for row in single],
+                },
+                indent=2,
+            )
+        )
     else:
         _print(rows, single, largest, job, dead_links)
     if plot is not None:
@@ -66,20 +131,38 @@ def command(
             print(f"Plot: {file}")
 
 
-def _print(rows: list[Steps], single: list[Failures], sizes: list[Size], job: Job, dead_share: float) -> None:
+def _print(
+    rows: list[Steps], single: list[Failures], sizes: list[Size], job: Job, dead_share: float
+) -> None:
     out = terminal.console(100)
     cells = [
         [
-            row.design, f"{row.nics:,}", str(row.tiers), f"{row.healthy_ns / 1e6:.2f}", f"{row.dead_links:,}", f"{row.median_ns / 1e6:.2f}",
-            f"{row.longest_ns / 1e6:.2f}", f"{100 * (row.median_ns / row.healthy_ns - 1):.2f} %",
+            row.design,
+            f"{row.nics:,}",
+            str(row.tiers),
+            f"{row.healthy_ns / 1e6:.2f}",
+            f"{row.dead_links:,}",
+            f"{row.median_ns / 1e6:.2f}",
+            f"{row.longest_ns / 1e6:.2f}",
+            f"{100 * (row.median_ns / row.healthy_ns - 1):.2f} %",
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     caption = (
-        f"A step: all rings of {job.ranks} hosts reduce {job.message_bytes / 2**20:,.0f} MiB at once; it ends with the slowest. "
-        f"{100 * dead_share:g} % of the T0-T1 links are dead: median and longest over draws. Computed, not measured."
+        f"A step: all rings of {job.ranks} hosts reduce {job.message_bytes / 2**20:,.0f} MiB at "
+        f"once; it ends with the slowest. {100 * dead_share:g} % of the T0-T1 links are dead: "
+        "median and longest over draws. Computed, not measured."
     )
-    heads = ["planes", "NICs", "tiers", "healthy ms", "dead links", "median ms", "longest ms", "slower by"]
+    heads = [
+        "planes",
+        "NICs",
+        "tiers",
+        "healthy ms",
+        "dead links",
+        "median ms",
+        "longest ms",
+        "slower by",
+    ]
     out.print(terminal.table(heads, cells, title="Steps", caption=caption))
 
     def percent(value: float | None) -> str:
@@ -101,5 +184,12 @@ def _print(rows: list[Steps], single: list[Failures], sizes: list[Size], job: Jo
     ]
     names = [f"{size.planes} {'plane' if size.planes == 1 else 'planes'}" for size in sizes]
     table = [[text, *(show(f) for f in single)] for text, show in lines]
-    note = "The first four: of the slowest flow's rate. –: the model has no answer with more than two tiers, or fewer paths than EVs."
-    out.print(terminal.table(["failure", *names], table, title=f"One failure at {sizes[0].nics:,} NICs", caption=note))
+    note = (
+        "The first four: of the slowest flow's rate. –: the model has no answer with more than "
+        "two tiers, or fewer paths than EVs."
+    )
+    out.print(
+        terminal.table(
+            ["failure", *names], table, title=f"One failure at {sizes[0].nics:,} NICs", caption=note
+        )
+    )

@@ -13,8 +13,20 @@ from testbed.options import argument, option
 
 @click.command(name="graph")
 @argument("fabric")
-@option("--format", "form", type=click.Choice(["svg", "mermaid", "dot"]), default="svg", show_default=True, help="What to write.")
-@option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE instead of standard output.")
+@option(
+    "--format",
+    "form",
+    type=click.Choice(["svg", "mermaid", "dot"]),
+    default="svg",
+    show_default=True,
+    help="What to write.",
+)
+@option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to FILE instead of standard output.",
+)
 def command(fabric: str, form: str, out: Path | None) -> None:
     """Draw FABRIC, a named fabric or a TOML file: planes, T0s, T1s, hosts and cables."""
     from topologies import load_fabric

@@ -19,7 +19,8 @@ from topologies.units import NS
 @url_option
 @json_option
 def command(bad: bool, url: str | None, as_json: bool) -> None:
-    """List the links of a running fabric: state, since when, which denials cover them, and how many paths use them."""
+    """List the links of a running fabric: state, since when, which denials cover them, and how many
+    paths use them."""
     every = reach(url).get("links")
     rows = [row for row in every if not bad or row["state"] != "up" or row["denied"]]
     if as_json:
@@ -28,9 +29,22 @@ def command(bad: bool, url: str | None, as_json: bool) -> None:
     cells: list[list[terminal.Cell]] = []
     for row in rows:
         state = Text(row["state"], "green" if row["state"] == "up" else "red")
-        cells.append([row["link"], state, duration(row["since_ps"] / NS), Text(", ".join(row["denied"]), "magenta"), str(row["paths"])])
+        cells.append(
+            [
+                row["link"],
+                state,
+                duration(row["since_ps"] / NS),
+                Text(", ".join(row["denied"]), "magenta"),
+                str(row["paths"]),
+            ]
+        )
     if cells:
         heads = ("link", "state", "since", "denied by", "paths")
-        terminal.console(WIDTH).print(terminal.table(heads, cells, names=("state",), words=("denied by",)))
-    failed, denied = sum(row["state"] != "up" for row in every), sum(bool(row["denied"]) for row in every)
+        terminal.console(WIDTH).print(
+            terminal.table(heads, cells, names=("state",), words=("denied by",))
+        )
+    failed, denied = (
+        sum(row["state"] != "up" for row in every),
+        sum(bool(row["denied"]) for row in every),
+    )
     click.echo(f"{len(every)} links, {failed} failed, {denied} denied")

@@ -20,7 +20,8 @@ STYLES = {"up": "green", "down": "red", "denied": "magenta"}
 @url_option
 @json_option
 def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
-    """List the paths (EVs) from host SRC to host DST of a running fabric, as its controller sees them.
+    """List the paths (EVs) from host SRC to host DST of a running fabric, as its controller sees
+    them.
 
     The hosts' own view of their paths is `evs` at the prompt of mrcbed up.
     """
@@ -32,8 +33,22 @@ def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
     failed = set(client.get("failed-links"))
     cells: list[list[terminal.Cell]] = []
     for row in rows:
-        causes = [*row["denied_by"], *(link for link in row["links"] if link in failed and link not in row["denied_by"])]
+        causes = [
+            *row["denied_by"],
+            *(link for link in row["links"] if link in failed and link not in row["denied_by"]),
+        ]
         state = Text(row["state"], STYLES[row["state"]])
-        cells.append([f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(causes)])
-    heads, names = ("EV", "outer address", "switches", "state", "because of"), ("outer address", "switches", "state")
+        cells.append(
+            [
+                f"{row['plane']}:{row['uplink']}",
+                row["address"],
+                " ".join(row["switches"]),
+                state,
+                ", ".join(causes),
+            ]
+        )
+    heads, names = (
+        ("EV", "outer address", "switches", "state", "because of"),
+        ("outer address", "switches", "state"),
+    )
     terminal.console(WIDTH).print(terminal.table(heads, cells, names=names, words=("because of",)))

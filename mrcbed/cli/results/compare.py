@@ -14,13 +14,21 @@ from testbed.options import argument, option
 
 @click.command(name="compare")
 @argument("directories", metavar="DIR DIR...", nargs=-1, type=click.Path(path_type=Path))
-@option("--out", metavar="DIR", help="Write the comparison to DIR (default: results/compare-<scenario>-<time>).")
+@option(
+    "--out",
+    metavar="DIR",
+    help="Write the comparison to DIR (default: results/compare-<scenario>-<time>).",
+)
 @option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @all_option()
-def command(directories: tuple[Path, ...], out: str | None, as_json: bool, everything: bool) -> None:
-    """Compare the runs of several results directories of one scenario and fabric, with different transports, seeds or days.
+def command(
+    directories: tuple[Path, ...], out: str | None, as_json: bool, everything: bool
+) -> None:
+    """Compare the runs of several results directories of one scenario and fabric, with different
+    transports, seeds or days.
 
-    Writes tables, plots and a report of all runs into a new directory; leaves the old ones unchanged. Needs no root.
+    Writes tables, plots and a report of all runs into a new directory; leaves the old ones
+    unchanged. Needs no root.
     """
     from scenarios.run.runner import results_directory
     from scenarios.sets.merging import merge, read_all

@@ -20,20 +20,32 @@ if TYPE_CHECKING:
 @click.command(name="export")
 @argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @option(
-    "--format", "form", type=click.Choice(["perfetto", "csv", "htsim", "astra-sim"]), required=True,
-    help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table. htsim: traffic and one plane of each run. "
-    "astra-sim: the network of each run, whole and broken, and what runs its step there.",
-)  # fmt: skip
+    "--format",
+    "form",
+    type=click.Choice(["perfetto", "csv", "htsim", "astra-sim"]),
+    required=True,
+    help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table. "
+    "htsim: traffic and one plane of each run. astra-sim: the network of each run, whole and "
+    "broken, and what runs its step there.",
+)
 @option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
-@option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Default: DIR/FORMAT, for csv DIR.")
+@option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Default: DIR/FORMAT, for csv DIR.",
+)
 def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
-    """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root.
+    """Write the runs of results directory DIR in a form that other programs read, and print the
+    files. Needs no root.
 
-    htsim, for uet-htsim and csg-htsim: RUN.cm, one plane's equal part of the traffic, whose first line is the command, and RUN.topo, that
-    plane as a two-tier fat tree. Faults and background traffic are left out.
+    htsim, for uet-htsim and csg-htsim: RUN.cm, one plane's equal part of the traffic, whose first
+    line is the command, and RUN.topo, that plane as a two-tier fat tree. Faults and background
+    traffic are left out.
 
-    astra-sim, for its analytical backend, of rings, trees, reduce-scatter and all-gather: RUN-whole.yml and RUN-broken.yml (-broken-2 and
-    so on), the network while nothing, or something, was broken; RUN-system.json, RUN-memory.json, and a Chakra trace per rank.
+    astra-sim, for its analytical backend, of rings, trees, reduce-scatter and all-gather:
+    RUN-whole.yml and RUN-broken.yml (-broken-2 and so on), the network while nothing, or something,
+    was broken; RUN-system.json, RUN-memory.json, and a Chakra trace per rank.
     """
     if form == "csv" and names:
         raise UserError("--run is for the other formats: a CSV has all runs, in its column run")
@@ -41,7 +53,9 @@ def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None
 
     folder = out or (directory if form == "csv" else directory / form)
     with believing(directory):
-        for line in tables(directory, folder) if form == "csv" else of_runs(directory, form, names, folder):
+        for line in (
+            tables(directory, folder) if form == "csv" else of_runs(directory, form, names, folder)
+        ):
             click.echo(line)
 
 
@@ -54,7 +68,9 @@ def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) ->
 
     runs = {run.key: run.directory for run in load_runs(directory)}
     if not runs:
-        raise UserError(f"{directory / 'raw'} holds no finished runs: give a directory that mrcbed run wrote")
+        raise UserError(
+            f"{directory / 'raw'} holds no finished runs: give a directory that mrcbed run wrote"
+        )
     for name in names:
         if name not in runs:
             raise UserError(f"--run {name}: {there_are(name, runs)}")
@@ -68,7 +84,8 @@ def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) ->
             for ending, content in _inputs(directory, Run(runs[name]), form):
                 path = folder / f"{name}{ending}"
                 path.write_bytes(content if isinstance(content, bytes) else content.encode())
-                if not re.search(r"\.[1-9]\d*\.et$", ending):  # one line for the traces of all ranks
+                # one line for the traces of all ranks
+                if not re.search(r"\.[1-9]\d*\.et$", ending):
                     yield str(path)
 
 
@@ -97,9 +114,15 @@ def tables(directory: Path, folder: Path) -> Iterator[str]:
     from scenarios.figures.writing import replacing, written_to
 
     # Those of figures are there as CSV from the run itself.
-    found = [path for path in sorted(directory.glob("*.parquet")) if path.stem not in OF_FIGURES or folder != directory]
+    found = [
+        path
+        for path in sorted(directory.glob("*.parquet"))
+        if path.stem not in OF_FIGURES or folder != directory
+    ]
     if not found:
-        raise UserError(f"{directory} holds no Parquet tables: give a directory that mrcbed run wrote")
+        raise UserError(
+            f"{directory} holds no Parquet tables: give a directory that mrcbed run wrote"
+        )
     with written_to(folder):
         made(folder)
         for source in found:

@@ -18,7 +18,10 @@ from testbed.options import argument, option
 def command(directory: Path, tables: bool, as_json: bool) -> None:
     """Draw the plots of results directory DIR again. Needs no root."""
     if not (directory / "summary.json").is_file():
-        raise UserError(f"{directory} holds no results (no summary.json): give a directory that mrcbed run wrote")
+        raise UserError(
+            f"{directory} holds no results (no summary.json): give a directory that mrcbed run "
+            "wrote"
+        )
     written(directory)
     from scenarios.show.plots import draw_all
     from testbed.results.reading import believing
@@ -41,5 +44,7 @@ def _tables(directory: Path) -> None:
 
     runs = load_runs(directory)
     if not runs:
-        raise UserError(f"{directory / 'raw'} holds no runs: without the raw files tables cannot be made again")
+        raise UserError(
+            f"{directory / 'raw'} holds no runs: without the raw files tables cannot be made again"
+        )
     write_tables(runs, directory)

@@ -13,7 +13,8 @@ from testbed.options import argument
 @click.command(name="report")
 @argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 def command(directory: Path) -> None:
-    """Write report.html of results directory DIR again and print its path. The page needs no network; the command needs no root."""
+    """Write report.html of results directory DIR again and print its path. The page needs no
+    network; the command needs no root."""
     from scenarios.show.html import write_report
     from testbed.results.reading import believing
 

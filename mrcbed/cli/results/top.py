@@ -23,15 +23,31 @@ NICE = 19  # A screen is for a moment when nobody else wants the core.
 
 @click.command(name="top")
 @argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@option("--run", "name", metavar="RUN", help="Show this run of the directory, instead of the one that goes on or ended last.")
-@option("--every", type=click.FloatRange(0.2, 60.0), default=1.0, show_default=True, metavar="S", help="Draw anew every S seconds.")
-@option("--once", is_flag=True, help="Print the screen once; also where there is no terminal, and for a run that has ended.")
+@option(
+    "--run",
+    "name",
+    metavar="RUN",
+    help="Show this run of the directory, instead of the one that goes on or ended last.",
+)
+@option(
+    "--every",
+    type=click.FloatRange(0.2, 60.0),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Draw anew every S seconds.",
+)
+@option(
+    "--once",
+    is_flag=True,
+    help="Print the screen once; also where there is no terminal, and for a run that has ended.",
+)
 def command(directory: Path | None, name: str | None, every: float, once: bool) -> None:
     """Show steps, goodput by plane, paths, faults and ports of a run.
 
-    DIR is a results directory, finished or not. Without it: the run that measures on this machine, else a fabric that is up (under
-    `mrcbed up`, launch or perf), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
-    and the run goes on.
+    DIR is a results directory, finished or not. Without it: the run that measures on this machine,
+    else a fabric that is up (under `mrcbed up`, launch or perf), else the newest run under results/
+    that has not ended. It only reads files; Ctrl-C ends it, and the run goes on.
     """
     from testbed.results.reading import believing
     from testbed.view.follow import LAG_S
@@ -44,16 +60,20 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     live = out.is_terminal and not once and (first is None or first[1].live)
     if not live:
         if first is None:
-            raise UserError(f"no run has begun in {source.directory}: wait a moment, or give another directory")
+            raise UserError(
+                f"no run has begun in {source.directory}: wait a moment, or give another directory"
+            )
         with believing(source.directory):
             while source.follower is not None and source.follower.behind:
                 first = source.look() or first
             if first[1].live:
-                time.sleep(LAG_S)  # what was written last is shown when nothing can come before it any more
+                # what was written last is shown when nothing can come before it any more
+                time.sleep(LAG_S)
                 first = source.look() or first
             out.print(_screen(out, *first))
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back as after Ctrl-C
+    # the terminal is put back as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         watch(source, out, every)
     except KeyboardInterrupt:
@@ -68,8 +88,17 @@ def watch(source: Results | Up, out: Any, every: float) -> None:
     found = source.look()
     with Live(console=out, screen=True, auto_refresh=False) as drawing:
         while True:
-            drawing.update(_screen(out, *found, out.height) if found else Text("waiting for the first run to begin"), refresh=True)
-            if found is not None and not found[1].live and not (source.follower and source.follower.behind):
+            drawing.update(
+                _screen(out, *found, out.height)
+                if found
+                else Text("waiting for the first run to begin"),
+                refresh=True,
+            )
+            if (
+                found is not None
+                and not found[1].live
+                and not (source.follower and source.follower.behind)
+            ):
                 break
             time.sleep(0.05 if source.follower and source.follower.behind else every)
             found = source.look() or found
@@ -88,7 +117,10 @@ def of_directory(directory: Path, name: str | None) -> Results:
     from topologies.structs import there_are
 
     if not (directory / "manifest.json").is_file():
-        raise UserError(f"{directory} holds no results (no manifest.json): give a directory that mrcbed run writes")
+        raise UserError(
+            f"{directory} holds no results (no manifest.json): give a directory that mrcbed run "
+            "writes"
+        )
     runs = sorted(path.name for path in (directory / "raw").glob("*"))
     if name is not None and name not in runs:
         raise UserError(f"--run {name}: {there_are(name, runs)}")
@@ -113,7 +145,10 @@ def running(name: str | None) -> Results | Up:
     if unfinished:
         return of_directory(max(unfinished, key=lambda path: path.stat().st_mtime), name)
     hint = "" if os.geteuid() == 0 else ", or use sudo to see a fabric that is up"
-    raise UserError(f"nothing runs here: give a results directory, as in mrcbed results top results/demo-20261122-101500{hint}")
+    raise UserError(
+        "nothing runs here: give a results directory, as in mrcbed results top "
+        f"results/demo-20261122-101500{hint}"
+    )
 
 
 def _goes_on(manifest: Path) -> bool:

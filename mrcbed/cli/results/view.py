@@ -12,11 +12,21 @@ from testbed.options import argument, option
 
 @click.command(name="view")
 @argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@option("--run", "keys", multiple=True, metavar="RUN", help="Show this run of raw/. Repeatable. Default: one of each transport.")
-@option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page. Default: DIR/replay.html.")
+@option(
+    "--run",
+    "keys",
+    multiple=True,
+    metavar="RUN",
+    help="Show this run of raw/. Repeatable. Default: one of each transport.",
+)
+@option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write the page. Default: DIR/replay.html.",
+)
 def command(directory: Path, keys: tuple[str, ...], out: Path | None) -> None:
-    """Write replay.html of results directory DIR and print its path: open it in a browser. The page needs no network; the command needs
-    no root."""
+    """Write replay.html of results directory DIR and print its path: open it in a browser. The page
+    needs no network; the command needs no root."""
     from scenarios.show.replay_page import replay
     from testbed.results.reading import believing
 

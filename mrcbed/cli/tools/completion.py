@@ -1,4 +1,5 @@
-"""``mrcbed tools completion bash|zsh|fish``: click's own, which starts this program at every TAB."""
+"""``mrcbed tools completion bash|zsh|fish``: click's own, which starts this program at every
+TAB."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | Complet
     from topologies import named_fabrics
 
     command, metavar = ctx.info_name, param.metavar or ""
-    if param.name in ("trace", "program") or isinstance(param.type, click.Path) or metavar.startswith("DIR"):
+    if (
+        param.name in ("trace", "program")
+        or isinstance(param.type, click.Path)
+        or metavar.startswith("DIR")
+    ):
         return [CompletionItem("", "dir" if metavar.startswith("DIR") else "file")]
     if command == "check" and param.name == "file":
         return [CompletionItem("", "file"), *named_scenarios(), *named_fabrics()]
@@ -31,7 +36,10 @@ def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | Complet
     if param.name == "fabric":
         return [CompletionItem("", "file"), *named_fabrics()]
     if param.name in ("key", "overrides"):
-        return [f"{name}{'=' * (param.name == 'overrides')}" for name in dict.fromkeys(named(key) for key in keys(SCENARIO))]
+        return [
+            f"{name}{'=' * (param.name == 'overrides')}"
+            for name in dict.fromkeys(named(key) for key in keys(SCENARIO))
+        ]
     if param.name in ("transport", "transports") and command in ("run", "check"):
         return KINDS
     return metavar.split("|") if re.fullmatch(r"\w+(\|\w+)+", metavar) else ()

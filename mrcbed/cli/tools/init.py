@@ -16,7 +16,8 @@ from testbed.options import argument
 SCHEMA = "mrcbed-scenario.schema.json"
 STARTER = """\
 #:schema ./{schema}
-# A scenario of your own. An editor with Taplo completes its keys; `mrcbed explain KEY` says what a key means.
+# A scenario of your own. An editor with Taplo completes its keys; `mrcbed explain KEY` says what
+# a key means.
 #   mrcbed check {file}
 #   mrcbed run {file} --world simulated        # no root, seconds
 #   sudo mrcbed run {file}                     # on this machine's kernel
@@ -26,7 +27,7 @@ fabric = "tiny"                  # `mrcbed list fabrics`; or a file of your own 
 seeds = [1]                      # every transport runs once per seed
 
 [workload]                       # what the hosts do
-kind = "ring-allreduce"          # `mrcbed list collectives`; or a pattern: incast, permutation, flows
+kind = "ring-allreduce"          # `mrcbed list collectives`; or a pattern, like incast
 placement = "interleaved"        # every ring edge crosses the T1s; "packed": neighbours share a T0
 message_bytes = "256KiB"         # as nccl-tests counts it
 steps = 12                       # measured ones
@@ -38,12 +39,14 @@ kind = "mrc"
 [[transport]]
 kind = "roce"
 fabric = "twin"                  # one plane with the same rate per host
-options = {{ reconvergence = "40us" }}   # how soon the network re-routes; `mrcbed explain transport.options` lists all
+# how soon the network re-routes; `mrcbed explain transport.options` lists all
+options = {{ reconvergence = "40us" }}
 
 [[fault]]                        # `mrcbed list faults`
 name = "cable pulled"
 kind = "link"
-on = "used-by-qp"                # the cable that a queue pair of the run uses; or a name, like "p0-t0-0:p0-t1-1"
+# the cable that a queue pair of the run uses; or a name, like "p0-t0-0:p0-t1-1"
+on = "used-by-qp"
 at = "300us"                     # after the first measured step began
 for = "120us"                    # then it is mended; without this line the fault lasts
 
@@ -59,22 +62,32 @@ check = "mrc.failed_steps == 0"
 @click.command(name="init")
 @argument("name")
 def command(name: str) -> None:
-    """Write NAME.toml, a scenario to start from, and beside it the JSON Schema that an editor completes it by."""
+    """Write NAME.toml, a scenario to start from, and beside it the JSON Schema that an editor
+    completes it by."""
     path = Path(name if name.endswith(".toml") else f"{name}.toml")
     if not re.fullmatch(r"[\w.-]{1,100}", path.stem):
-        raise UserError(f"{path.stem!r} would be the scenario's name: use letters, digits, '-', '_' or '.'")
+        raise UserError(
+            f"{path.stem!r} would be the scenario's name: use letters, digits, '-', '_' or '.'"
+        )
     from scenarios.schema.json_schema import json_schema
 
     write_new(written(path), STARTER.format(schema=SCHEMA, file=path))
     schema = written(path.parent / SCHEMA)
-    schema.write_text(json.dumps(json_schema("scenario"), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{path} is a scenario, {schema} completes it in an editor. Try: mrcbed check {path}; mrcbed run {path} --world simulated")
+    schema.write_text(
+        json.dumps(json_schema("scenario"), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    print(
+        f"{path} is a scenario, {schema} completes it in an editor. Try: mrcbed check {path}; "
+        f"mrcbed run {path} --world simulated"
+    )
 
 
 def write_new(path: Path, text: str) -> None:
     """Write a file that is not there yet. Raises :class:`UserError`."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+        with open(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8"
+        ) as file:
             file.write(text)
     except FileExistsError:
         raise UserError(f"{path} exists and is left as it is: give another name") from None

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @click.command(name="machine")
 def command() -> None:
-    """Build and steer a part of a fabric by orders on standard input; ends, with all that it built, when its input ends.
+    """Build and steer a part of a fabric by orders on standard input; ends, with all that it built,
+    when its input ends.
 
     Not for people: mrcbed up --on and run --on start it on each machine, by ssh.
     """
@@ -27,4 +28,9 @@ def command() -> None:
         return Watch(cluster.clock, cluster.processes, cluster.port_watch(), interval)
 
     cores = len(os.sched_getaffinity(0))
-    sys.exit(serve({"mrcbed": version(), "kernel": platform.release(), "cpu": cpu_model(), "cores": cores}, watch))
+    sys.exit(
+        serve(
+            {"mrcbed": version(), "kernel": platform.release(), "cpu": cpu_model(), "cores": cores},
+            watch,
+        )
+    )

@@ -23,8 +23,8 @@ Figure = str | Callable[[Run], float | None]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A judged statement, as in paper.json. ``low`` and ``high``: interval over ``n`` seeds, None below two. ``why``: reason for a verdict
-    other than "agrees"."""
+    """A judged statement, as in paper.json. ``low`` and ``high``: interval over ``n`` seeds, None
+    below two. ``why``: reason for a verdict other than "agrees"."""
 
     number: int  # of the claim
     claim: str  # the statement
@@ -42,13 +42,18 @@ class Row(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: paper.json has no infinity."""
         values = msgspec.structs.asdict(self).items()
-        return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values}
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in values
+        }
 
 
 def overall(verdicts: Collection[str]) -> str:
     """Return the first that any row has: differs, no data, at the threshold, agrees, computed."""
     order = (DIFFERS, NO_DATA, AT_THRESHOLD, AGREES, COMPUTED)
-    return next((verdict for verdict in order if verdict in verdicts), CANNOT if verdicts else NO_DATA)
+    return next(
+        (verdict for verdict in order if verdict in verdicts), CANNOT if verdicts else NO_DATA
+    )
 
 
 @dataclass(frozen=True)
@@ -59,24 +64,36 @@ class Evidence:
     def unsettled(self) -> str:
         """Count the asked runs in which DCQCN's rates were not level; "" if none."""
         found = [run.dcqcn.level for run in self.asked.values() if run.dcqcn]
-        return f"; DCQCN unsettled in {len(found) - sum(found)} of {len(found)} runs" if not all(found) else ""
+        return (
+            f"; DCQCN unsettled in {len(found) - sum(found)} of {len(found)} runs"
+            if not all(found)
+            else ""
+        )
 
     def by_seed(self) -> list[Evidence]:
         seeds = sorted({run.seed for summary in self.parts.values() for run in summary.runs})
         return [
             Evidence(
-                {name: replace(summary, runs=[run for run in summary.runs if run.seed == seed]) for name, summary in self.parts.items()}
+                {
+                    name: replace(summary, runs=[run for run in summary.runs if run.seed == seed])
+                    for name, summary in self.parts.items()
+                }
             )
             for seed in seeds
         ]
 
-    def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
+    def runs(
+        self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True
+    ) -> list[Run]:
         """``where``: keys of a setting, or "placement". ``ended``: only runs that ended well."""
         found = [
             run
             for run in self._runs(part)
             if run.transport == transport
-            and all({**run.settings, "placement": run.placement}.get(key) == value for key, value in (where or {}).items())
+            and all(
+                {**run.settings, "placement": run.placement}.get(key) == value
+                for key, value in (where or {}).items()
+            )
             and (not ended or run.outcome == "done")
         ]
         self.asked.update((f"{part}/{run.run}", run) for run in found)
@@ -85,7 +102,14 @@ class Evidence:
     def _runs(self, part: str) -> list[Run]:
         return self.parts[part].runs if part in self.parts else []
 
-    def median(self, part: str, transport: str, figure: Figure, where: Mapping[str, Any] | None = None, ended: bool = True) -> float | None:
+    def median(
+        self,
+        part: str,
+        transport: str,
+        figure: Figure,
+        where: Mapping[str, Any] | None = None,
+        ended: bool = True,
+    ) -> float | None:
         """Return the median over seeds and, unless one is given, placements."""
         samples = values(self.runs(part, transport, where, ended), figure)
         return statistics.median(samples) if samples else None
@@ -105,7 +129,8 @@ def values(runs: Iterable[Run], figure: Figure) -> list[float]:
 
 
 def bus_share(run: Run) -> float | None:
-    """Return bus bandwidth over the healthy ideal. A run out of time counts with its finished steps, or 0."""
+    """Return bus bandwidth over the healthy ideal. A run out of time counts with its finished
+    steps, or 0."""
     if not run.ideal_busbw_bps:
         return None
     if run.busbw_bps is None:

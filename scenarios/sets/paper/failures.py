@@ -12,7 +12,11 @@ from testbed.results.values import known, number_at
 
 
 def on_dead_us(run: Run) -> float | None:
-    durations_us = [f.last_on_dead_rtts * f.srtt_ns / 1e3 for f in run.failovers if f.last_on_dead_rtts is not None and f.srtt_ns]
+    durations_us = [
+        f.last_on_dead_rtts * f.srtt_ns / 1e3
+        for f in run.failovers
+        if f.last_on_dead_rtts is not None and f.srtt_ns
+    ]
     return max(durations_us, default=None)
 
 
@@ -26,17 +30,28 @@ def delivered_us(run: Run) -> float | None:
 
 
 def _since_us(run: Run, key: str) -> float | None:
-    """A fault that comes and goes has one such event for all outages, so only single outages count."""
+    """A fault that comes and goes has one such event for all outages, so only single outages
+    count."""
     failovers = [f for f in run.failovers if len(f.outages_ns) == 1 and f.lost]
-    times_ns = [or_never(None if (at := number_at(f, key)) is None else at - f.at_ns, True) for f in failovers]
+    times_ns = [
+        or_never(None if (at := number_at(f, key)) is None else at - f.at_ns, True)
+        for f in failovers
+    ]
     return max((ns / 1e3 for ns in times_ns if ns is not None), default=None)
 
 
 def beyond_theory(run: Run) -> float | None:
-    """Return time lost beyond the cost of the lost capacity, as a share of the healthy time of all steps."""
+    """Return time lost beyond the cost of the lost capacity, as a share of the healthy time of all
+    steps."""
     cost = run.failure_cost
     healthy_ns = known(cost.healthy_step_ns) if cost else None
-    if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None or not cost.steps or not healthy_ns:
+    if (
+        cost is None
+        or cost.extra_ns is None
+        or cost.ideal_extra_ns is None
+        or not cost.steps
+        or not healthy_ns
+    ):
         return None
     return (cost.extra_ns - cost.ideal_extra_ns) / (cost.steps * healthy_ns)
 
@@ -51,19 +66,29 @@ def flaps_had(run: Run) -> float | None:
 
 def flap_us(run: Run) -> float | None:
     cost = run.failure_cost
-    extra_ns = None if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None else cost.extra_ns - cost.ideal_extra_ns
+    extra_ns = (
+        None
+        if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None
+        else cost.extra_ns - cost.ideal_extra_ns
+    )
     return ratio(None if extra_ns is None else extra_ns / 1e3, flaps_had(run))
 
 
 def packets_a_flap(run: Run) -> float | None:
-    return ratio(float(sum(f.lost for f in run.failovers)), sum(f.left_queue_pairs for f in run.failovers))
+    return ratio(
+        float(sum(f.lost for f in run.failovers)), sum(f.left_queue_pairs for f in run.failovers)
+    )
 
 
 QPS = 4  # of a rank in job-t1-reboots.toml
 
 
 def touched_share(run: Run) -> float | None:
-    return statistics.mean(f.left_queue_pairs for f in run.failovers) / (QPS * run.ranks) if run.failovers else None
+    return (
+        statistics.mean(f.left_queue_pairs for f in run.failovers) / (QPS * run.ranks)
+        if run.failovers
+        else None
+    )
 
 
 def longer(run: Run) -> float | None:
@@ -75,9 +100,14 @@ def ride(e: Evidence, part: str) -> dict[str, Any]:
     runs = [run for run in e.runs(part, "mrc", ended=False) if run.outcome in FINISHED]
     if not runs:
         return {"value": 0.0}
-    bad = sum(run.wrong + run.failed_steps + run.qp_errors + (run.outcome != "done") for run in runs)
+    bad = sum(
+        run.wrong + run.failed_steps + run.qp_errors + (run.outcome != "done") for run in runs
+    )
     steps = sum(run.steps for run in runs)
-    return {"value": float(bad), "workload": f"{steps} steps" if steps else f"{len(runs)} runs of flows"}
+    return {
+        "value": float(bad),
+        "workload": f"{steps} steps" if steps else f"{len(runs)} runs of flows",
+    }
 
 
 def worst_ev(run: Run) -> float | None:
@@ -90,11 +120,17 @@ def lost_per_rank(run: Run) -> float | None:
 
 def left_share(run: Run) -> float | None:
     ideal = run.ideal_busbw_bps
-    return min((row.theory_bps / ideal for row in run.outside_busbw or ()), default=None) if ideal else None
+    return (
+        min((row.theory_bps / ideal for row in run.outside_busbw or ()), default=None)
+        if ideal
+        else None
+    )
 
 
 def lower_during(run: Run) -> float | None:
-    share = ratio(number_at(run, "failure_cost.during_bps"), number_at(run, "failure_cost.before_bps"))
+    share = ratio(
+        number_at(run, "failure_cost.during_bps"), number_at(run, "failure_cost.before_bps")
+    )
     return None if share is None else 1 - share
 
 

@@ -30,7 +30,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transports: tuple[str, ...] = ()  # those of the scenario to run; (): all
     fabric: str | None = None
     home: str = ""  # the figure whose directory holds the runs, if another figure shares them
-    world: Annotated[str, one_of(("", *WORLDS))] = ""  # in which it runs; "": emulated, unless it has what only simulated switches do
+    # in which it runs; "": emulated, unless it has what only simulated switches do
+    world: Annotated[str, one_of(("", *WORLDS))] = ""
 
     def simulated(self, scenario: Scenario) -> bool:
         return self.world == SIMULATED or (not self.world and bool(needs_simulation(scenario)))
@@ -43,7 +44,12 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             fabric=self.fabric,
             transports=self.transports,
             overrides=self.overrides(quick),
-            seeds=seeds or ((1,) if quick else self.seeds or tuple(range(1, 11 if self.world == SIMULATED else 4))),
+            seeds=seeds
+            or (
+                (1,)
+                if quick
+                else self.seeds or tuple(range(1, 11 if self.world == SIMULATED else 4))
+            ),
         )
 
     def overrides(self, quick: bool) -> tuple[str, ...]:
@@ -69,6 +75,11 @@ class PaperFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return out / (part.home or self.id) / part.name
 
     def evaluate(self, evidence: Evidence) -> list[Row]:
-        """Judge each statement. What is computed from the paper's own inputs does not agree: it follows."""
+        """Judge each statement. What is computed from the paper's own inputs does not agree: it
+        follows."""
         rows = [statement.judged(evidence) for statement in self.statements.values()]
-        return rows if self.parts else [replace(row, verdict=COMPUTED) if row.verdict == AGREES else row for row in rows]
+        return (
+            rows
+            if self.parts
+            else [replace(row, verdict=COMPUTED) if row.verdict == AGREES else row for row in rows]
+        )

@@ -25,11 +25,18 @@ def read_figures(text: str) -> tuple[PaperFigure, ...]:
     for id, table in data["figure"].items():
         where = f"figures.toml: figure.{id}"
         statements = _statements(table.pop("says"), words, f"{where}.says", shared)
-        figures.append(replace(convert({**_with_words(table, words), "id": id}, PaperFigure, where), statements=statements))
+        figures.append(
+            replace(
+                convert({**_with_words(table, words), "id": id}, PaperFigure, where),
+                statements=statements,
+            )
+        )
     return tuple(figures)
 
 
-def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str, shared: Mapping[str, Statement]) -> dict[str, Statement]:
+def _statements(
+    tables: Mapping[str, Any], words: Mapping[str, str], where: str, shared: Mapping[str, Statement]
+) -> dict[str, Statement]:
     known, own = dict(shared), {}
     for id, table in tables.items():
         it = convert(_with_words(table, words), Statement, f"{where}.{id}")
@@ -37,7 +44,9 @@ def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str,
             if it.like not in known:
                 raise Refused(f"{where}.{id}.like", f"= {it.like!r}: {there_are(it.like, known)}")
             base = known[it.like]
-            own_keys = {key: value for key, value in asdict(it).items() if value and key != "numbers"}
+            own_keys = {
+                key: value for key, value in asdict(it).items() if value and key != "numbers"
+            }
             it = replace(base, **own_keys, numbers={**base.numbers, **it.numbers})
         own[id] = known[id] = replace(it, text=f"{it.who}: {it.text}", who="") if it.who else it
     return own
@@ -55,7 +64,8 @@ FIGURES = read_figures((HERE / "figures.toml").read_text(encoding="utf-8"))
 
 
 def chosen(ids: Sequence[str]) -> list[PaperFigure]:
-    """Return the named figures in the paper's order; without names all. ``9`` means 9a to 9d, ``6`` means 5-7.
+    """Return the named figures in the paper's order; without names all. ``9`` means 9a to 9d, ``6``
+    means 5-7.
 
     Raises :class:`testbed.errors.UserError`, which names the nearest figure.
     """
@@ -65,11 +75,17 @@ def chosen(ids: Sequence[str]) -> list[PaperFigure]:
     selected: set[str] = set()
     for text in ids:
         id = text.lower().removeprefix("fig").lstrip(" .-")
-        matches = [f.id for f in FIGURES if f.id == id or (f.id[:-1] == id and f.id[-1].isalpha()) or id in _range(f.id)]
+        matches = [
+            f.id
+            for f in FIGURES
+            if f.id == id or (f.id[:-1] == id and f.id[-1].isalpha()) or id in _range(f.id)
+        ]
         if not matches:
             nearest = difflib.get_close_matches(id, ids_of_all, n=1)
             hint = f", did you mean {nearest[0]}?" if nearest else ""
-            raise UserError(f"there is no figure {text!r} here: there are {', '.join(ids_of_all)}{hint}")
+            raise UserError(
+                f"there is no figure {text!r} here: there are {', '.join(ids_of_all)}{hint}"
+            )
         selected |= set(matches)
     return [f for f in FIGURES if f.id in selected]
 

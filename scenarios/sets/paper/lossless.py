@@ -18,12 +18,21 @@ def profiles(e: Evidence, part: str) -> dict[str, Any]:
     def used(name: str, count: int | None) -> float | None:
         return e.median(part, name, "groups.incast.of_line", {SENDERS: count})
 
-    held = [ratio(e.median(part, "default", "groups.incast.queue_mean_bytes", {SENDERS: count}), XOFF_BYTES) for count in few]
-    queues = ", ".join(f"{count} flows: {percent(share)} of XOFF" for count, share in zip(few, held, strict=True))
+    held = [
+        ratio(
+            e.median(part, "default", "groups.incast.queue_mean_bytes", {SENDERS: count}),
+            XOFF_BYTES,
+        )
+        for count in few
+    ]
+    queues = ", ".join(
+        f"{count} flows: {percent(share)} of XOFF" for count, share in zip(few, held, strict=True)
+    )
     few_pauses = [e.median(part, "default", "pfc.pauses", {SENDERS: count}) for count in few]
     pauses, line = e.median(part, "default", "pfc.pauses", {SENDERS: many}), used("default", many)
     nvidia, often = (
-        min((share for count in counts if (share := used(name, count)) is not None), default=None) for name in ("nvidia", "often")
+        min((share for count in counts if (share := used(name, count)) is not None), default=None)
+        for name in ("nvidia", "often")
     )
     return {
         "fullest": max((share for share in held if share is not None), default=None),

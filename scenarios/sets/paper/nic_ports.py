@@ -7,7 +7,8 @@ from testbed.results.summary import PortPhase, Run
 
 
 def settled_down(run: Run) -> float | None:
-    """Return base RTTs from a port's loss until goodput was steady at what live ports carry, the longest; infinite if never."""
+    """Return base RTTs from a port's loss until goodput was steady at what live ports carry, the
+    longest; infinite if never."""
     return or_never(value_of(run, "port_down_rtts"), _has(run, "down"))
 
 
@@ -20,9 +21,15 @@ def _has(run: Run, phase: str) -> bool:
 
 
 def ladder(e: Evidence, part: str) -> dict[str, str]:
-    """Compare the shares that live ports carried and could carry, per number of ports, in the worst phase of all runs."""
+    """Compare the shares that live ports carried and could carry, per number of ports, in the worst
+    phase of all runs."""
     worst: dict[int, PortPhase] = {}
-    for row in (row for run in e.runs(part, "mrc") for row in run.ports if row.phase == "down" and row.share is not None):
+    for row in (
+        row
+        for run in e.runs(part, "mrc")
+        for row in run.ports
+        if row.phase == "down" and row.share is not None
+    ):
         if row.live not in worst or (row.error or 0) > (worst[row.live].error or 0):
             worst[row.live] = row
     rows = [row for _, row in sorted(worst.items(), reverse=True)]

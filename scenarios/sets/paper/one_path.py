@@ -1,4 +1,5 @@
-"""Fig 4 and 12-14: how a sender treats single EVs: dead from the start, lossy, or shared with another flow."""
+"""Fig 4 and 12-14: how a sender treats single EVs: dead from the start, lossy, or shared with
+another flow."""
 
 from __future__ import annotations
 
@@ -28,12 +29,19 @@ def dead_paths(e: Evidence, part: str) -> dict[str, str]:
 
 def used_after_loss(run: Run) -> float | None:
     """Return infinity if the lossy path was never given up."""
-    return or_never(value_of(run, "lossy_paths.0.used_after_loss_ns"), bool(value_of(run, "lossy_paths.0.losses")))
+    return or_never(
+        value_of(run, "lossy_paths.0.used_after_loss_ns"),
+        bool(value_of(run, "lossy_paths.0.losses")),
+    )
 
 
 def afterwards(e: Evidence, part: str) -> dict[str, str]:
     used_ns = e.median(part, "mrc", used_after_loss)
-    still = f"packets for {duration(used_ns)} more" if used_ns is None or math.isfinite(used_ns) else "packets to the end"
+    still = (
+        f"packets for {duration(used_ns)} more"
+        if used_ns is None or math.isfinite(used_ns)
+        else "packets to the end"
+    )
     return {"then": "no more packets" if used_ns == 0 else still}
 
 

@@ -1,4 +1,5 @@
-"""Sections 2.1, 3, 4 and 5.1, without figures: a thin plane, a link that Clustermapper names, a NIC's only transceiver."""
+"""Sections 2.1, 3, 4 and 5.1, without figures: a thin plane, a link that Clustermapper names, a
+NIC's only transceiver."""
 
 from __future__ import annotations
 
@@ -33,9 +34,20 @@ def named_ms(run: Run) -> float | None:
 
 def errors(e: Evidence, part: str) -> dict[str, Any]:
     found = {
-        span: values((r for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False) if r.outcome in FINISHED), "qp_errors")
+        span: values(
+            (
+                r
+                for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False)
+                if r.outcome in FINISHED
+            ),
+            "qp_errors",
+        )
         for span in SPANS
     }
     failed = {span: sum(n > 0 for n in counts) for span, counts in found.items()}
-    shown = ", ".join(f"{span}: in error in {failed[span]} of {len(counts)} runs" for span, counts in found.items() if counts)
+    shown = ", ".join(
+        f"{span}: in error in {failed[span]} of {len(counts)} runs"
+        for span, counts in found.items()
+        if counts
+    )
     return {"value": float(failed[SPANS[0]]), "long": len(found[SPANS[0]]) or None, "counts": shown}

@@ -19,4 +19,7 @@ class PaperClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _TEXTS = tomllib.loads((HERE / "claims.toml").read_text(encoding="utf-8"))
-CLAIMS = tuple(convert({"number": int(number), **claim}, PaperClaim, f"claims.toml: {number}") for number, claim in _TEXTS.items())
+CLAIMS = tuple(
+    convert({"number": int(number), **claim}, PaperClaim, f"claims.toml: {number}")
+    for number, claim in _TEXTS.items()
+)

@@ -27,7 +27,7 @@ open_directory, read_form = PAPER.open_directory, PAPER.read_form
 run_series = partial(series.run_series, PAPER)
 
 
-# --- concluding ----------------------------------------------------------------------------------------------------
+# --- concluding -----------------------------------------------------------------------------------
 
 
 def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
@@ -51,7 +51,11 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     plots: list[Path] = []
     try:
-        plots = DRAW[figure.draw](stored, directory, f"fig-{figure.id}") if stored or not figure.parts else []
+        plots = (
+            DRAW[figure.draw](stored, directory, f"fig-{figure.id}")
+            if stored or not figure.parts
+            else []
+        )
     except Exception as error:  # the verdicts must be kept if drawing fails
         trouble.append(f"not drawn: {type(error).__name__}: {error}")
     conclusion = {
@@ -66,7 +70,11 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
         "unread": unread,
         "parts": [part_figures(name, results.summary, figure) for name, results in stored.items()],
         "plots": [str(path.relative_to(out)) for path in plots],
-        "stamp": to_builtins(provenance.stamp(figure, out, {name: results.summary.runs for name, results in stored.items()})),
+        "stamp": to_builtins(
+            provenance.stamp(
+                figure, out, {name: results.summary.runs for name, results in stored.items()}
+            )
+        ),
     }
     write_json(directory / FIGURE, conclusion)
     return conclusion
@@ -97,7 +105,11 @@ def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     claims = []
     for claim in CLAIMS:
         evidence = [
-            {"figure": figure["id"], "doubtful": any(part["not_trustworthy"] for part in figure["parts"]), **row}
+            {
+                "figure": figure["id"],
+                "doubtful": any(part["not_trustworthy"] for part in figure["parts"]),
+                **row,
+            }
             for figure in conclusions
             for row in figure["rows"]
             if row["number"] == claim.number
@@ -110,10 +122,26 @@ def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def counts(conclusions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     totals = Counter(claim["verdict"] for claim in by_claim(conclusions))
-    return {verdict: totals[verdict] for verdict in VERDICTS if totals[verdict] or verdict in (AGREES, DIFFERS)}
+    return {
+        verdict: totals[verdict]
+        for verdict in VERDICTS
+        if totals[verdict] or verdict in (AGREES, DIFFERS)
+    }
 
 
 __all__ = [
-    "FIGURES", "FORMAT", "INTERRUPTED", "SET", "Form", "RunOne", "Tell", "by_claim", "conclude", "concluded", "counts", "open_directory",
-    "read_form", "run_series",
-]  # fmt: skip
+    "FIGURES",
+    "FORMAT",
+    "INTERRUPTED",
+    "SET",
+    "Form",
+    "RunOne",
+    "Tell",
+    "by_claim",
+    "conclude",
+    "concluded",
+    "counts",
+    "open_directory",
+    "read_form",
+    "run_series",
+]

@@ -17,17 +17,40 @@ def sizes(_: Evidence, part: str) -> dict[str, Any]:
     two, three, four = paper_size(8, 2), paper_size(1, 3), paper_size(1, 4)
     nics = three.most_nics  # compared at a size that both reach
     small, large = paper_size(8, 2, nics), paper_size(1, 3, nics)
-    optics, switches = Fraction(small.optics, large.optics), Fraction(small.switches, large.switches)
-    links = {"uplink": 100 * float(two.uplink_share), "uplink_three": 100 * float(three.uplink_share), "nic_link": 100 / two.planes}
-    hops = {"hops": float(two.longest_path), "hops_three": three.longest_path, "hops_four": four.longest_path}
+    optics, switches = (
+        Fraction(small.optics, large.optics),
+        Fraction(small.switches, large.switches),
+    )
+    links = {
+        "uplink": 100 * float(two.uplink_share),
+        "uplink_three": 100 * float(three.uplink_share),
+        "nic_link": 100 / two.planes,
+    }
+    hops = {
+        "hops": float(two.longest_path),
+        "hops_three": three.longest_path,
+        "hops_four": four.longest_path,
+    }
     near = {"near": two.one_hop_nics, "near_three": three.one_hop_nics}
-    shares = {"optics": float(optics), "optics_ratio": optics, "switches": float(switches), "switches_ratio": switches}
-    most = {"two": float(two.most_nics), "three": float(nics), "nics": nics, "radix": two.radix, "planes": two.planes}
+    shares = {
+        "optics": float(optics),
+        "optics_ratio": optics,
+        "switches": float(switches),
+        "switches_ratio": switches,
+    }
+    most = {
+        "two": float(two.most_nics),
+        "three": float(nics),
+        "nics": nics,
+        "radix": two.radix,
+        "planes": two.planes,
+    }
     return {**most, **shares, **links, **hops, **near}
 
 
 def table() -> tuple[list[str], list[list[str]]]:
-    """Return (heads, rows): the paper's NICs, split in 1, 2, 4 and 8, with the fewest tiers, and three tiers of one plane."""
+    """Return (heads, rows): the paper's NICs, split in 1, 2, 4 and 8, with the fewest tiers, and
+    three tiers of one plane."""
     heads = [
         "planes",
         "port",

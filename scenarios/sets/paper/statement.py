@@ -13,8 +13,28 @@ from typing import Annotated, Any
 import msgspec
 
 from scenarios.figures.stats import interval_name, median_interval
-from scenarios.sets.paper import collectives, failures, lossless, nic_ports, one_path, operations, pairs, sizing
-from scenarios.sets.paper.claims import AGREES, AT_THRESHOLD, CANNOT, DIFFERS, NO_DATA, Evidence, Row, number, overall, ratio
+from scenarios.sets.paper import (
+    collectives,
+    failures,
+    lossless,
+    nic_ports,
+    one_path,
+    operations,
+    pairs,
+    sizing,
+)
+from scenarios.sets.paper.claims import (
+    AGREES,
+    AT_THRESHOLD,
+    CANNOT,
+    DIFFERS,
+    NO_DATA,
+    Evidence,
+    Row,
+    number,
+    overall,
+    ratio,
+)
 from testbed.results.summary import Run
 from testbed.terminal import duration
 from topologies.structs import one_of, text
@@ -25,26 +45,89 @@ Places = Mapping[str, Any]
 OF_RUNS: dict[str, Callable[[Run], float | None]] = {
     function.__name__: function
     for function in (
-        *(failures.on_dead_us, failures.beyond_theory, failures.lost_share, failures.worst_ev, failures.left_share, failures.lower_during),
-        *(failures.found_us, failures.delivered_us, failures.flaps_had, failures.flap_us, failures.packets_a_flap, failures.longer),
-        *(failures.touched_share, operations.beside_share, operations.rotation_packets, collectives.raw_flows),
-        *(failures.lost_per_rank, failures.back_share, failures.out_first, failures.out_last, nic_ports.settled_down, nic_ports.settled_up),
-        *(one_path.losses_per_qp, one_path.per_dead_path, one_path.found_rtts, one_path.used_after_loss, one_path.backups),
-        *(one_path.evs_back, one_path.separation_time, operations.left_of_ideal, operations.named_ms),
+        *(
+            failures.on_dead_us,
+            failures.beyond_theory,
+            failures.lost_share,
+            failures.worst_ev,
+            failures.left_share,
+            failures.lower_during,
+        ),
+        *(
+            failures.found_us,
+            failures.delivered_us,
+            failures.flaps_had,
+            failures.flap_us,
+            failures.packets_a_flap,
+            failures.longer,
+        ),
+        *(
+            failures.touched_share,
+            operations.beside_share,
+            operations.rotation_packets,
+            collectives.raw_flows,
+        ),
+        *(
+            failures.lost_per_rank,
+            failures.back_share,
+            failures.out_first,
+            failures.out_last,
+            nic_ports.settled_down,
+            nic_ports.settled_up,
+        ),
+        *(
+            one_path.losses_per_qp,
+            one_path.per_dead_path,
+            one_path.found_rtts,
+            one_path.used_after_loss,
+            one_path.backups,
+        ),
+        *(
+            one_path.evs_back,
+            one_path.separation_time,
+            operations.left_of_ideal,
+            operations.named_ms,
+        ),
     )
 }
 """Figures that are more than a key of a run, by the name in ``numbers``."""
 OF_PARTS: dict[str, Callable[[Evidence, str], Places]] = {
     function.__name__: function
     for function in (
-        *(failures.ride, nic_ports.ladder, one_path.dead_paths, one_path.afterwards, operations.errors, pairs.any_loss, pairs.uplinks),
-        *(collectives.send_recv, collectives.ring, collectives.all_to_all, collectives.ahead, lossless.profiles, sizing.sizes),
+        *(
+            failures.ride,
+            nic_ports.ladder,
+            one_path.dead_paths,
+            one_path.afterwards,
+            operations.errors,
+            pairs.any_loss,
+            pairs.uplinks,
+        ),
+        *(
+            collectives.send_recv,
+            collectives.ring,
+            collectives.all_to_all,
+            collectives.ahead,
+            lossless.profiles,
+            sizing.sizes,
+        ),
     )
 }
-"""What no median gives, by the name in ``by``: (evidence, part) -> places. One that saw nothing gives only the value."""
+"""What no median gives, by the name in ``by``: (evidence, part) -> places. One that saw nothing
+gives only the value."""
 
-ARITHMETIC: dict[str, Callable[[Any, Any], float | None]] = {"/": ratio, "-": operator.sub, "+": operator.add}
-_COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
+ARITHMETIC: dict[str, Callable[[Any, Any], float | None]] = {
+    "/": ratio,
+    "-": operator.sub,
+    "+": operator.add,
+}
+_COMPARE = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+}
 _CONDITION = rf"\w+ (?:{'|'.join(_COMPARE)}) [\w./]+"
 _FORM = re.compile(r"(?P<before>.*?)(?P<form>[+,]*\.\d[f%])(?P<after>.*)")
 
@@ -65,7 +148,13 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: str = ""
     by: Annotated[str, one_of(("", *OF_PARTS))] = ""
     numbers: dict[str, str] = {}
-    holds: Annotated[str, text(f"(?:{_CONDITION}(?:, {_CONDITION})*)?", "conditions like 'value >= 0.98, after > before'")] = ""
+    holds: Annotated[
+        str,
+        text(
+            f"(?:{_CONDITION}(?:, {_CONDITION})*)?",
+            "conditions like 'value >= 0.98, after > before'",
+        ),
+    ] = ""
 
     def judged(self, evidence: Evidence) -> Row:
         """Raises KeyError for a place that nothing fills."""
@@ -82,8 +171,14 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         judged = [seed for seed in seeds if self._shows(seed)]
         conditions = self.holds.split(", ") if shown and not self.cannot else []
-        verdict = CANNOT if self.cannot else overall([_state(condition, places, judged) for condition in conditions])
-        near = f"the {interval_name(len(over_seeds))} over seeds lies on both sides of the bound; {{}}"
+        verdict = (
+            CANNOT
+            if self.cannot
+            else overall([_state(condition, places, judged) for condition in conditions])
+        )
+        near = (
+            f"the {interval_name(len(over_seeds))} over seeds lies on both sides of the bound; {{}}"
+        )
         why = {
             CANNOT: self.cannot,
             NO_DATA: "no run that ended well has this figure",
@@ -92,9 +187,19 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }.get(verdict, "")
         seen = filled(self.seen) + asked.unsettled() if shown else ""
         return Row(
-            self.claim, self.text, filled(self.asked), seen or "–", places.get("value"), self.unit, filled(self.ideal), verdict, why,
-            low, high, len(over_seeds),
-        )  # fmt: skip
+            self.claim,
+            self.text,
+            filled(self.asked),
+            seen or "–",
+            places.get("value"),
+            self.unit,
+            filled(self.ideal),
+            verdict,
+            why,
+            low,
+            high,
+            len(over_seeds),
+        )
 
     def _places(self, evidence: Evidence) -> dict[str, Any]:
         part = self.part or "main"
@@ -108,7 +213,8 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
-    """Return a place, arithmetic of two, or the median of a transport's figure where settings are so."""
+    """Return a place, arithmetic of two, or the median of a transport's figure where settings are
+    so."""
     match words.split():
         case [name]:
             return places[name]
@@ -122,7 +228,8 @@ def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
 
 
 def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
-    """Return a verdict: on the threshold if the interval of (number less bound) over the seeds has ends on both sides."""
+    """Return a verdict: on the threshold if the interval of (number less bound) over the seeds has
+    ends on both sides."""
     left, how, right = condition.split()
 
     def less_bound(of: Places) -> float | None:
@@ -140,17 +247,23 @@ def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
 
 class _Texts(Formatter):
     def format_field(self, value: Any, form: str) -> str:
-        """Format ``.1%``, ``.0f`` and the like of a number or None, and words around it that need a number; ``rtts``; ``us`` and
-        ``duration`` of ns."""
+        """Format ``.1%``, ``.0f`` and the like of a number or None, and words around it that need a
+        number; ``rtts``; ``us`` and ``duration`` of ns."""
         match form:
             case "":
                 return str(value)
             case "rtts":
-                return number(value, ".0f") + ("" if value is None or math.isinf(value) else " base RTTs")
+                return number(value, ".0f") + (
+                    "" if value is None or math.isinf(value) else " base RTTs"
+                )
             case "duration":
                 return duration(value)
         if form.endswith("us"):
             return number(ratio(value, 1e3), f"{form.removesuffix('us')}f")
         if (found := _FORM.fullmatch(form)) and (found["before"] or found["after"]):
-            return "" if value is None else f"{found['before']}{number(value, found['form'])}{found['after']}"
+            return (
+                ""
+                if value is None
+                else f"{found['before']}{number(value, found['form'])}{found['after']}"
+            )
         return number(value, form)

@@ -16,7 +16,8 @@ from testbed.world import EMULATED, WORLDS
 HERE = Path(__file__).parent
 SEEDS = (1, 2, 3)
 SLOWER = "slower"
-"""Column of emulated runs at :data:`SLOWER_BY` times the dilation: what differs there is the machine's."""
+"""Column of emulated runs at :data:`SLOWER_BY` times the dilation: what differs there is the
+machine's."""
 SLOWER_BY = 2
 
 
@@ -28,7 +29,8 @@ class Slower(Part, frozen=True):
 
 @dataclass(frozen=True)
 class Case:
-    """``scenario``: a file beside this module. ``full`` and ``quick`` as in ``--set``. ``slower``: emulated a second time, slower."""
+    """``scenario``: a file beside this module. ``full`` and ``quick`` as in ``--set``. ``slower``:
+    emulated a second time, slower."""
 
     id: str
     title: str
@@ -41,8 +43,18 @@ class Case:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, (self.transport,))
-        slower = (Slower(SLOWER, *form, world=EMULATED),) if self.slower and EMULATED in self.worlds else ()
+        form = (
+            str(HERE / self.scenario),
+            self.full,
+            (*self.full, *self.quick),
+            SEEDS,
+            (self.transport,),
+        )
+        slower = (
+            (Slower(SLOWER, *form, world=EMULATED),)
+            if self.slower and EMULATED in self.worlds
+            else ()
+        )
         return (*(Part(world, *form, world=world) for world in self.worlds), *slower)
 
     def directory(self, part: Part, out: Path) -> Path:
@@ -52,22 +64,39 @@ class Case:
 _FEWER = ("workload.steps=21",)  # as many steps as a median needs
 
 
-def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 34, slower: bool = False) -> Case:
+def _ring(
+    id: str, title: str, size: str, transport: str = "mrc", steps: int = 34, slower: bool = False
+) -> Case:
     full = (f"workload.message_bytes={size}", f"workload.steps={steps}")
     return Case(id, title, "ring.toml", full, _FEWER, transport, slower=slower)
 
 
 CASES = (
     Case(
-        "idle", "One message at a time on an idle path", "idle.toml", quick=tuple(f"workload.flow.{f}.for=900us" for f in "ab"), slower=True
+        "idle",
+        "One message at a time on an idle path",
+        "idle.toml",
+        quick=tuple(f"workload.flow.{f}.for=900us" for f in "ab"),
+        slower=True,
     ),
     _ring("ring-50", "Ring all-reduce, ports half idle", "320KiB"),
     _ring("ring-80", "Ring all-reduce, ports idle a fifth of the time", "640KiB", slower=True),
     _ring("ring-100", "Ring all-reduce, sending without pause", "1280KiB"),
     _ring("ring-roce", "Ring all-reduce over RoCE, one path per queue pair", "640KiB", "roce", 21),
     Case("all-to-all", "All-to-all, everyone at once", "all-to-all.toml", quick=_FEWER),
-    Case("permutation", "Permutation across T1s, every link full", "permutation.toml", quick=("workload.duration=500us",), slower=True),
-    Case("incast", "Incast of 6 to 1, with trimming", "incast.toml", quick=("workload.duration=500us",)),
+    Case(
+        "permutation",
+        "Permutation across T1s, every link full",
+        "permutation.toml",
+        quick=("workload.duration=500us",),
+        slower=True,
+    ),
+    Case(
+        "incast",
+        "Incast of 6 to 1, with trimming",
+        "incast.toml",
+        quick=("workload.duration=500us",),
+    ),
     Case(
         "link-failure",
         "A cable dies under a ring all-reduce, and comes back",
@@ -79,7 +108,8 @@ CASES = (
 
 
 def chosen(names: Sequence[str], worlds: Sequence[str] = WORLDS) -> list[Case]:
-    """Return the named cases in order; without names all. ``ring`` means all that begin with ``ring-``.
+    """Return the named cases in order; without names all. ``ring`` means all that begin with
+    ``ring-``.
 
     Raises :class:`UserError`, which names the nearest case.
     """
@@ -92,7 +122,9 @@ def chosen(names: Sequence[str], worlds: Sequence[str] = WORLDS) -> list[Case]:
             hint = f", did you mean {nearest[0]}?" if nearest else ""
             raise UserError(f"there is no case {name!r}: there are {', '.join(ids)}{hint}")
         selected |= set(matches)
-    return [replace(case, worlds=tuple(worlds)) for case in CASES if not names or case.id in selected]
+    return [
+        replace(case, worlds=tuple(worlds)) for case in CASES if not names or case.id in selected
+    ]
 
 
 def parse_worlds(text: str) -> tuple[str, ...]:
@@ -100,5 +132,8 @@ def parse_worlds(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in WORLDS]
     if unknown:
-        raise UserError(f"--worlds {text}: there is no world {unknown[0]!r}: write {' or '.join(WORLDS)}, or both with a comma between")
+        raise UserError(
+            f"--worlds {text}: there is no world {unknown[0]!r}: write {' or '.join(WORLDS)}, or "
+            "both with a comma between"
+        )
     return tuple(world for world in WORLDS if world in names)

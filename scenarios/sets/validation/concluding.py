@@ -27,12 +27,17 @@ run_series = partial(series.run_series, VALIDATION)
 
 
 def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
-    """Return ``case.json``, with what is missing or unreadable. A world is wanted if it was requested, or has earlier results."""
+    """Return ``case.json``, with what is missing or unreadable. A world is wanted if it was
+    requested, or has earlier results."""
     trouble: list[str] = []
     points_of: dict[str, list[Point]] = {}
     runs_of: dict[str, list[Run]] = {}
     ideals: dict[str, dict[str, Seen]] = {}
-    wanted = [world for world in WORLDS if world in case.worlds or (out / case.id / world / "summary.json").is_file()]
+    wanted = [
+        world
+        for world in WORLDS
+        if world in case.worlds or (out / case.id / world / "summary.json").is_file()
+    ]
     parts = replace(case, worlds=tuple(wanted)).parts
     for part in parts:
         directory = case.directory(part, out)
@@ -47,11 +52,23 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
                 ideals = theory(directory, points_of[part.name], part.load(form.quick, form.seeds))
         except Exception as error:
             trouble.append(f"{part.name}: {type(error).__name__}: {error}")
-    settings = list(dict.fromkeys(point.where for world_points in points_of.values() for point in world_points))
+    settings = list(
+        dict.fromkeys(point.where for world_points in points_of.values() for point in world_points)
+    )
     rows = []
     for setting in settings:
-        columns = {world: point.figures for world, world_points in points_of.items() for point in world_points if point.where == setting}
-        rows += rows_of(case.id, setting, {THEORY: ideals.get(setting, {}), **columns}, [part.name for part in parts])
+        columns = {
+            world: point.figures
+            for world, world_points in points_of.items()
+            for point in world_points
+            if point.where == setting
+        }
+        rows += rows_of(
+            case.id,
+            setting,
+            {THEORY: ideals.get(setting, {}), **columns},
+            [part.name for part in parts],
+        )
     conclusion = {
         "format": series.FORMAT,
         "id": case.id,
@@ -66,17 +83,27 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
     return conclusion
 
 
-def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -> dict[str, dict[str, Seen]]:
-    """Return setting -> ideals; of runs that differ by seed the median, since it is compared with medians."""
+def theory(
+    directory: Path, world_points: Sequence[Point], scenario: Scenario
+) -> dict[str, dict[str, Seen]]:
+    """Return setting -> ideals; of runs that differ by seed the median, since it is compared with
+    medians."""
     ideals_of = {}
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
             raw = Raw(directory / "raw" / run.run)
-            ideals.append(expected(raw.record, scenario.workload.slices, scenario.workload.outstanding, run))
-        common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]
+            ideals.append(
+                expected(raw.record, scenario.workload.slices, scenario.workload.outstanding, run)
+            )
+        common = [
+            id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)
+        ]
         middle = len(ideals) // 2
-        ideals_of[point.where] = {id: sorted((ideal[id] for ideal in ideals), key=lambda seen: seen.value)[middle] for id in common}
+        ideals_of[point.where] = {
+            id: sorted((ideal[id] for ideal in ideals), key=lambda seen: seen.value)[middle]
+            for id in common
+        }
     return ideals_of
 
 
@@ -95,7 +122,8 @@ def concluded(out: Path) -> list[dict[str, Any]]:
 
 
 def exit_status(conclusions: Sequence[Mapping[str, Any]], ids: Sequence[str] = ()) -> int:
-    """Return 1 if, in the cases ``ids`` (default: all), a row differs without a cause or lacks data, a run failed, or rows are missing."""
+    """Return 1 if, in the cases ``ids`` (default: all), a row differs without a cause or lacks
+    data, a run failed, or rows are missing."""
     selected = [case for case in conclusions if not ids or case["id"] in ids]
     bad = any(row["verdict"] in (DIFFERS, NO_DATA) for case in selected for row in case["rows"])
     bad = bad or any(case["trouble"] or not case["rows"] for case in selected)

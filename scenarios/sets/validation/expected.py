@@ -1,7 +1,7 @@
 """Computes a case's figures by theory: serialisation, the filling of paths, fair shares.
 
-It uses only the record of a run (fabric, workload, reported paths). These are ideals: nothing collides, no window is too small, hosts take
-no time.
+It uses only the record of a run (fabric, workload, reported paths). These are ideals: nothing
+collides, no window is too small, hosts take no time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from topologies.theory import bus_bandwidth, bus_factor, ring_edges, sack_share,
 from topologies.timing import Cable, all_to_all_step_ns, fair_shares, idle_message_ns, ring_step_ns
 
 
-def expected(record: Record, slices: int, outstanding: int, summary: Run | None = None) -> dict[str, Seen]:
-    """``record``: run.json, which lacks ``slices`` and ``outstanding``. ``summary``: the run's entry."""
+def expected(
+    record: Record, slices: int, outstanding: int, summary: Run | None = None
+) -> dict[str, Seen]:
+    """``record``: run.json, which lacks ``slices`` and ``outstanding``. ``summary``: the run's
+    entry."""
     fabric, hosts, size, kind = record.fabric, record.ranks, record.message_bytes, record.workload
     if record.flows:
         ideals = _flows(fabric, hosts, record.flows, size, outstanding)
@@ -40,7 +43,9 @@ def _steps(step_ns: float, moved_bytes: float) -> dict[str, Seen]:
     return {"p50": Seen(step_ns), "goodput": Seen(moved_bytes * 8e9 / step_ns)}
 
 
-def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int) -> dict[str, Seen]:
+def _ring(
+    fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int
+) -> dict[str, Seen]:
     edges = ring_edges(hosts)
     if not all(crosses(fabric, *edge) for edge in edges):
         return {}  # for rings of long and short edges there is no closed form here
@@ -52,18 +57,27 @@ def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slice
         if routes is None:
             return {}
         shares = fair_shares(routes, {link.name: link.rate for link in fabric.links})
-        rate = min(shares.values()) * fabric.payload_share  # every chunk passes every edge: the slowest sets the pace
+        # every chunk passes every edge: the slowest sets the pace
+        rate = min(shares.values()) * fabric.payload_share
     return _steps(ring_step_ns(fabric, len(hosts), size, slices, rate), moved)
 
 
 def _failure(
-    fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int, summary: Run | None, healthy: dict[str, Seen]
+    fabric: Fabric,
+    hosts: Sequence[int],
+    record: Record,
+    size: int,
+    slices: int,
+    summary: Run | None,
+    healthy: dict[str, Seen],
 ) -> dict[str, Seen]:
     if "p50" not in healthy or record.kind != "mrc":
         return {}
     step_ns = healthy["p50"].value
     left_bps = bus_bandwidth(fabric, "ring-allreduce", hosts, record.fault_links)
-    outages = [outage for fault in (summary.failovers if summary else ()) for outage in fault.outages_ns]
+    outages = [
+        outage for fault in (summary.failovers if summary else ()) for outage in fault.outages_ns
+    ]
     spans = [end - begin for begin, end in outages if end is not None]
     if not left_bps or len(spans) < len(outages):
         return {"healthy": Seen(step_ns)}
@@ -71,7 +85,9 @@ def _failure(
     return {"healthy": Seen(step_ns), "cost": Seen(sum(spans) * (1 - step_ns / slow_ns))}
 
 
-def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Flow], size: int, outstanding: int) -> dict[str, Seen]:
+def _flows(
+    fabric: Fabric, hosts: Sequence[int], flows: Sequence[Flow], size: int, outstanding: int
+) -> dict[str, Seen]:
     pairs = [(hosts[flow.src], hosts[flow.dst]) for flow in flows]
     rate = traffic_bandwidth(fabric, dict.fromkeys(pairs, 1.0))  # of each flow, all equal
     both_ways = {a for a, _ in pairs} & {b for _, b in pairs}
@@ -80,9 +96,14 @@ def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Flow], size: in
     alone_ns = idle_message_ns(fabric, local, size)
     filling_ns = outstanding * size * 8e9 / rate
     if outstanding == 1 and alone_ns > size * 8e9 / rate:  # no message waits for another
-        return {**{id: Seen(alone_ns) for id in PERCENTILES}, "goodput": Seen(len(pairs) * size * 8e9 / alone_ns), "trimmed": Seen(0.0)}
+        return {
+            **{id: Seen(alone_ns) for id in PERCENTILES},
+            "goodput": Seen(len(pairs) * size * 8e9 / alone_ns),
+            "trimmed": Seen(0.0),
+        }
     ideals = {"goodput": Seen(len(pairs) * rate)}
-    if filling_ns > alone_ns:  # Little's law gives the time of a message: bytes in flight over the rate
+    # Little's law gives the time of a message: bytes in flight over the rate
+    if filling_ns > alone_ns:
         ideals["p50"] = Seen(filling_ns)
     return ideals
 
@@ -94,7 +115,8 @@ def crosses(fabric: Fabric, a: int, b: int) -> bool:
 def single_paths(
     fabric: Fabric, edges: Sequence[tuple[int, int]], paths: Mapping[int, Sequence[PathRow]]
 ) -> dict[tuple[int, int, int], list[Cable]] | None:
-    """Return (sender, receiver, queue pair) -> (cable, sending node); None if an agent reported no path."""
+    """Return (sender, receiver, queue pair) -> (cable, sending node); None if an agent reported no
+    path."""
     routes: dict[tuple[int, int, int], list[Cable]] = {}
     for a, b in edges:
         rows = [row for row in paths.get(a, ()) if row.peer == b and row.ev is not None]

@@ -1,6 +1,7 @@
 """Reads a case's figures in one world from a results directory.
 
-Times are pooled over the seeds, so that a percentile has enough samples. Every other figure is the median over the seeds.
+Times are pooled over the seeds, so that a percentile has enough samples. Every other figure is the
+median over the seeds.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 @dataclass(frozen=True)
 class Seen:
-    """``n``: number of samples. ``counts``: of each run, for a share of packets. ``values``: of each run, for a figure that a run
-    has once."""
+    """``n``: number of samples. ``counts``: of each run, for a share of packets. ``values``: of
+    each run, for a figure that a run has once."""
 
     value: float
     n: int = 0
@@ -72,18 +73,21 @@ class Point:
 
 
 def points(stored: Stored) -> list[Point]:
-    """Return one point per setting from runs that ended well. Raises :class:`scenarios.figures.stored.ResultsError`."""
+    """Return one point per setting from runs that ended well. Raises
+    :class:`scenarios.figures.stored.ResultsError`."""
     result = []
     for variant in stored.variants:
         runs = [run for run in variant.runs if run.outcome == "done" and not run.wrong]
         setting = variant.settings_words.strip().replace("\n", ", ")
-        result.append(Point(setting, figures_of(runs, times_of(variant, runs)) if runs else {}, tuple(runs)))
+        result.append(
+            Point(setting, figures_of(runs, times_of(variant, runs)) if runs else {}, tuple(runs))
+        )
     return result
 
 
 def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
-    """Return times of all steps, or messages, ns. As many first messages as a flow has in flight are dropped: posted before any queue
-    builds up, they are fast."""
+    """Return times of all steps, or messages, ns. As many first messages as a flow has in flight
+    are dropped: posted before any queue builds up, they are fast."""
     series: list[pd.Series[Any]] = []
     first = stored.manifest.scenario.workload.outstanding
     for run in runs:
@@ -104,14 +108,20 @@ def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
             value = percentile(times, q)
             if value is not None:
                 result[id] = Seen(float(value), len(times))
-    single_figures: dict[str, Key] = FAILURE_FIGURES if has_failure else {"goodput": goodput}  # a failure mixes goodput, too
+    # a failure mixes goodput, too
+    single_figures: dict[str, Key] = FAILURE_FIGURES if has_failure else {"goodput": goodput}
     for id, figure in single_figures.items():
         values = [value for value in (value_of(run, figure) for run in runs) if value is not None]
-        if len(values) == len(runs):  # if runs lack the figure, its median would be of other runs than those of other figures
-            result[id] = Seen(statistics.median(values), len(values), values=tuple(values) if has_failure else ())
+        # if runs lack the figure, its median would be of other runs than those of other figures
+        if len(values) == len(runs):
+            result[id] = Seen(
+                statistics.median(values), len(values), values=tuple(values) if has_failure else ()
+            )
     for id in ("marked", "trimmed", "lost"):
         counts = tuple(int(getattr(run.packets, id)) for run in runs)
-        share = statistics.median(100 * n / run.packets.sent for n, run in zip(counts, runs, strict=True))
+        share = statistics.median(
+            100 * n / run.packets.sent for n, run in zip(counts, runs, strict=True)
+        )
         result[id] = Seen(share, sum(int(run.packets.sent) for run in runs), counts)
     return result
 

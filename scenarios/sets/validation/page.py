@@ -1,4 +1,5 @@
-"""Writes a validation's page, data, table and plot from ``case.json`` files: the same files give the same bytes."""
+"""Writes a validation's page, data, table and plot from ``case.json`` files: the same files give
+the same bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +10,43 @@ from typing import Any
 from scenarios.run.resume import write_json
 from scenarios.sets.series import FORMAT
 from scenarios.sets.validation import plot
-from scenarios.sets.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, counts_of
+from scenarios.sets.validation.agreement import (
+    AGREES,
+    ALONE,
+    CHANCE,
+    DIFFERS,
+    EXPLAINED,
+    NO_DATA,
+    THEORY,
+    counts_of,
+)
 from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.sets.validation.concluding import concluded, read_form
 from scenarios.sets.validation.observed import BOUNDS
-from scenarios.show.document import Block, Cell, Column, Document, Folded, Section, Table, Words, plain, rich
+from scenarios.show.document import (
+    Block,
+    Cell,
+    Column,
+    Document,
+    Folded,
+    Section,
+    Table,
+    Words,
+    plain,
+    rich,
+)
 from testbed.world import EMULATED, SIMULATED
 
 NAME, DATA, TABLE = "validation.html", "validation.json", "validation.csv"
 COLUMNS = (THEORY, SIMULATED, EMULATED, SLOWER)
-MARKS = {AGREES: "good", CHANCE: "good", EXPLAINED: "doubt", DIFFERS: "bad", ALONE: "soft", NO_DATA: "bad"}
+MARKS = {
+    AGREES: "good",
+    CHANCE: "good",
+    EXPLAINED: "doubt",
+    DIFFERS: "bad",
+    ALONE: "soft",
+    NO_DATA: "bad",
+}
 WORDS = {
     AGREES: "agree",
     CHANCE: "differ only by chance",
@@ -57,7 +85,11 @@ def doubtful(case: Conclusion) -> bool:
 def _verdict(row: Conclusion) -> Cell:
     sections = f" (fidelity.md: {', '.join(row['sections'])})" if row.get("sections") else ""
     flag = "\nnot trustworthy" if row["doubtful"] else ""
-    return [(row["verdict"], MARKS[row["verdict"]]), (flag, "bad"), (f"\n{row['why']}{sections}" if row["why"] else "", "soft")]
+    return [
+        (row["verdict"], MARKS[row["verdict"]]),
+        (flag, "bad"),
+        (f"\n{row['why']}{sections}" if row["why"] else "", "soft"),
+    ]
 
 
 def _column(name: str) -> Callable[[Conclusion], str]:
@@ -69,7 +101,10 @@ _FIGURES: list[Column] = [
     *((name, _column(name)) for name in COLUMNS[:3]),
     (f"emulated,\n{SLOWER_BY} x slower", _column(SLOWER)),
     ("sim. off\ntheory", lambda row: deviation(row, SIMULATED, THEORY)),
-    ("emu. off\nsim.", lambda row: deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)),
+    (
+        "emu. off\nsim.",
+        lambda row: deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY),
+    ),
     ("slower\noff emu.", lambda row: deviation(row, SLOWER, EMULATED)),
     ("verdict", _verdict),
 ]
@@ -85,11 +120,15 @@ def table(conclusions: Sequence[Conclusion]) -> Any:
         last_label = ""
         for row in _rows(case):
             label = place(case, row)
-            rows.append(["" if label == last_label else label, *(cell(row) for _, cell in _FIGURES)])
+            rows.append(
+                ["" if label == last_label else label, *(cell(row) for _, cell in _FIGURES)]
+            )
             last_label = label
         rows.append(None)
     heads = ["case", *(head for head, _ in _FIGURES)]
-    return rich(plain(heads, rows, title="Theory, simulation, emulation", words=("figure", "verdict")))
+    return rich(
+        plain(heads, rows, title="Theory, simulation, emulation", words=("figure", "verdict"))
+    )
 
 
 def notes(conclusions: Sequence[Conclusion]) -> list[str]:
@@ -102,8 +141,15 @@ def notes(conclusions: Sequence[Conclusion]) -> list[str]:
 
 def summary_line(conclusions: Sequence[Conclusion]) -> str:
     rows = [row for case in conclusions for row in case["rows"]]
-    counts = ", ".join(f"{n} {WORDS[verdict]}" for verdict, n in counts_of(rows).items() if n or verdict in (AGREES, DIFFERS))
-    return f"{len(rows)} figures in {len(conclusions)} case{'s' if len(conclusions) != 1 else ''}: {counts}"
+    counts = ", ".join(
+        f"{n} {WORDS[verdict]}"
+        for verdict, n in counts_of(rows).items()
+        if n or verdict in (AGREES, DIFFERS)
+    )
+    return (
+        f"{len(rows)} figures in {len(conclusions)} case{'s' if len(conclusions) != 1 else ''}: "
+        f"{counts}"
+    )
 
 
 def write_page(out: Path) -> Path:
@@ -114,34 +160,74 @@ def write_page(out: Path) -> Path:
     conclusions, form = concluded(out), read_form(out)
     rows = [row for case in conclusions for row in case["rows"]]
     bounds = dict(BOUNDS)
-    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "bounds": bounds, "counts": counts_of(rows), "cases": conclusions})
+    write_json(
+        out / DATA,
+        {
+            "format": FORMAT,
+            **form.to_dict(),
+            "bounds": bounds,
+            "counts": counts_of(rows),
+            "cases": conclusions,
+        },
+    )
     flat = [
         {
-            **{key: row.get(key) for key in ("case", "where", "figure", "unit", *COLUMNS, "bound", "verdict", "why")},
+            **{
+                key: row.get(key)
+                for key in ("case", "where", "figure", "unit", *COLUMNS, "bound", "verdict", "why")
+            },
             **{f"{p['of']}_off_{p['from']}": p["by"] for p in row["partings"]},
         }
         for row in rows
     ]
     frame_of(flat, floats=COLUMNS).to_csv(out / TABLE, index=False)
     said = (
-        f"Simulation is compared with theory, emulation with simulation, and emulation at {SLOWER_BY} times the dilation with emulation at "
-        f"that of the fabric's file. They agree within {100 * bounds['median']:g} % for medians and rates, {100 * bounds['tail']:g} % for "
-        "tails; larger differences have a known cause or are marked. docs/why/fidelity.md explains them. Times are the network's: what a "
-        "world's clock took, divided by the dilation."
+        "Simulation is compared with theory, emulation with simulation, and emulation at "
+        f"{SLOWER_BY} times the dilation with emulation at that of the fabric's file. They agree "
+        f"within {100 * bounds['median']:g} % for medians and rates, {100 * bounds['tail']:g} % "
+        "for tails; larger differences have a known cause or are marked. docs/why/fidelity.md "
+        "explains them. Times are the network's: what a world's clock took, divided by the "
+        "dilation."
     )
-    quick = [Words("Quick form: one seed and shorter runs. Tails need the full form.", "banner")] if form.quick else []
+    quick = (
+        [Words("Quick form: one seed and shorter runs. Tails need the full form.", "banner")]
+        if form.quick
+        else []
+    )
     about = "Every time and rate of theory and both worlds, over the simulated one"
-    pictures = [embedded(path, about) for path in plot.draw(conclusions, out) if path.suffix == ".png"]
-    head: list[Block] = [Words(f"{summary_line(conclusions)}.", "lead"), *quick, Words(said), *pictures]
-    sections = [Section(str(case["id"]), f"{case['id']}: {case['title']}", list(_case(case))) for case in conclusions]
+    pictures = [
+        embedded(path, about) for path in plot.draw(conclusions, out) if path.suffix == ".png"
+    ]
+    head: list[Block] = [
+        Words(f"{summary_line(conclusions)}.", "lead"),
+        *quick,
+        Words(said),
+        *pictures,
+    ]
+    sections = [
+        Section(str(case["id"]), f"{case['id']}: {case['title']}", list(_case(case)))
+        for case in conclusions
+    ]
     return write(Document("Theory, simulation, emulation", head, sections), out / NAME)
 
 
 def _case(case: Conclusion) -> Iterator[Block]:
     counts: list[tuple[str, str]] = []
     for name, world in case["worlds"].items():
-        counts.append((f"{'; ' if counts else ''}{name}: {_number(world['runs'], 'run')}, {_number(world['seeds'], 'seed')}", ""))
-        counts += [(f", {world[key]} {key.replace('_', ' ')}", "strong") for key in ("not_trustworthy", "failed") if world[key]]
+        counts.append(
+            (
+                (
+                    f"{'; ' if counts else ''}{name}: {_number(world['runs'], 'run')}, "
+                    f"{_number(world['seeds'], 'seed')}"
+                ),
+                "",
+            )
+        )
+        counts += [
+            (f", {world[key]} {key.replace('_', ' ')}", "strong")
+            for key in ("not_trustworthy", "failed")
+            if world[key]
+        ]
     yield Words(counts)
     yield from (Words(line, "banner") for line in case["trouble"])
     first, *others = _FIGURES

@@ -18,10 +18,21 @@ def write_page(document: Document, path: Path) -> Path:
     import jinja2
 
     loader = jinja2.FileSystemLoader(HERE)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     style = (HERE / "report.css").read_text(encoding="utf-8")
     template = environment.get_template("page.html.j2")
-    path.write_text(template.render(style=style, page=document, kind_of=lambda b: KINDS[type(b)], grid=grid, parts=parts), encoding="utf-8")
+    path.write_text(
+        template.render(
+            style=style, page=document, kind_of=lambda b: KINDS[type(b)], grid=grid, parts=parts
+        ),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -30,9 +41,16 @@ def parts(cell: Cell) -> list[tuple[str, str]]:
 
 
 def grid(table: Table) -> dict[str, Any]:
-    classes = ["" if head in table.words else "num" if number else "name" for number, (head, _) in enumerate(table.columns)]
+    classes = [
+        "" if head in table.words else "num" if number else "name"
+        for number, (head, _) in enumerate(table.columns)
+    ]
     heads = [head.replace("\u00ad\n", "") for head, _ in table.columns]
-    rows = [(table.mark(row), [parts(cell(row)) for _, cell in table.columns]) for row in table.rows if row is not None]
+    rows = [
+        (table.mark(row), [parts(cell(row)) for _, cell in table.columns])
+        for row in table.rows
+        if row is not None
+    ]
     if table.fold is None or len(rows) <= LONG:
         return {"heads": heads, "classes": classes, "rows": rows, "all": [], "words": ""}
     marked = [row for row in rows if row[0]]
@@ -41,7 +59,12 @@ def grid(table: Table) -> dict[str, Any]:
 
 
 def embedded(image: Path, heading: str) -> Picture:
-    return Picture(heading, "", image.stem, "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii"))
+    return Picture(
+        heading,
+        "",
+        image.stem,
+        "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii"),
+    )
 
 
 def write_report(directory: Path) -> Path:

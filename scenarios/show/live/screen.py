@@ -24,18 +24,23 @@ NARROW = 100
 BESIDE = 118  # From so many columns on, paths and faults stand side by side.
 SPARK = 40
 SILENT_S = 30.0
-"""Agents write ten times a second while anything happens; after so long without a line the screen says that nothing does [ours]."""
+"""Agents write ten times a second while anything happens; after so long without a line the screen
+says that nothing does [ours]."""
 LATEST, FAULTS = 5, 6  # shown changes of paths, and faults
 STATES = {
-    "died": ("assumed bad", "bold red"), "suspect": ("suspect", "yellow"), "closed": ("closed", "bold red"),
-    "denied": ("denied", "magenta"), "probed": ("probed", "yellow"),
-}  # fmt: skip
+    "died": ("assumed bad", "bold red"),
+    "suspect": ("suspect", "yellow"),
+    "closed": ("closed", "bold red"),
+    "denied": ("denied", "magenta"),
+    "probed": ("probed", "yellow"),
+}
 PLANES = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_yellow", "white")
 
 
 @dataclass(frozen=True)
 class About:
-    """What the logs do not contain. ``steps``: measured ones of a collective, 0 for flows; ``done``, ``runs``: of the directory."""
+    """What the logs do not contain. ``steps``: measured ones of a collective, 0 for flows;
+    ``done``, ``runs``: of the directory."""
 
     title: str
     live: bool
@@ -52,12 +57,17 @@ def screen(state: RunState, about: About, width: int, height: int = 0) -> Render
     beside = width >= BESIDE
     if beside:
         paths, faults = _as_long(paths, faults), _as_long(faults, paths)
-    middle: list[RenderableType] = [_beside(_panel(Group(*paths), "paths"), _panel(Group(*faults), "faults"))] if beside else [
-        _panel(Group(*paths), "paths"), _panel(Group(*faults), "faults")
-    ]  # fmt: skip
+    middle: list[RenderableType] = (
+        [_beside(_panel(Group(*paths), "paths"), _panel(Group(*faults), "faults"))]
+        if beside
+        else [_panel(Group(*paths), "paths"), _panel(Group(*faults), "faults")]
+    )
     top = [
         *_head(state, about),
-        _panel(Group(*(steps := _steps(state, about))), "steps" if about.steps or state.step_ends else "messages"),
+        _panel(
+            Group(*(steps := _steps(state, about))),
+            "steps" if about.steps or state.step_ends else "messages",
+        ),
         _goodput(state, about.live, width),
     ]
     used = len(_head(state, about)) + len(steps) + 2 + state.fabric.planes + 3
@@ -79,7 +89,8 @@ def _beside(left: RenderableType, right: RenderableType) -> RenderableType:
 
 
 def spark(values: Sequence[float], columns: int = SPARK, most: float = 0.0) -> str:
-    """Draw blocks as high as the values; several in a column are averaged. ``most``: value of a full block."""
+    """Draw blocks as high as the values; several in a column are averaged. ``most``: value of a
+    full block."""
     if not values:
         return ""
     if len(values) > columns:
@@ -104,19 +115,38 @@ def _head(state: RunState, about: About) -> list[Text]:
     if about.runs > 1:
         line += Text(f"  ({about.done} of {about.runs} runs finished)", "bright_black")
     line.no_wrap, line.overflow = True, "ellipsis"
-    return [line, Text(state.reason, "red", no_wrap=True, overflow="ellipsis")] if state.reason else [line]
+    return (
+        [line, Text(state.reason, "red", no_wrap=True, overflow="ellipsis")]
+        if state.reason
+        else [line]
+    )
 
 
 def _panel(content: RenderableType, title: str) -> Panel:
-    return Panel(content, title=title, title_align="left", box=box.ROUNDED, border_style="bright_black", padding=(0, 1))
+    return Panel(
+        content,
+        title=title,
+        title_align="left",
+        box=box.ROUNDED,
+        border_style="bright_black",
+        padding=(0, 1),
+    )
 
 
 def _grid(*columns: str) -> Table:
     """A column whose word begins with ">" is flush right."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(column.strip("<>") for column in columns))
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        show_header=any(column.strip("<>") for column in columns),
+    )
     for column in columns:
         table.add_column(
-            column.strip("<>"), justify="right" if column.startswith(">") else "left", no_wrap=True, header_style="bright_black"
+            column.strip("<>"),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=True,
+            header_style="bright_black",
         )
     return table
 
@@ -136,7 +166,10 @@ def _steps(state: RunState, about: About) -> list[Text]:
     line = Text(f"{number}{f' of {about.steps}' if about.steps else ''}  ", "bold")
     if about.steps:
         line += _bar(number / about.steps, "blue") + Text("  ")
-    line += Text(f"last {duration(times[-1])}  median {duration(statistics.median(times))}  slowest {duration(max(times))}")
+    line += Text(
+        f"last {duration(times[-1])}  median {duration(statistics.median(times))}  slowest "
+        f"{duration(max(times))}"
+    )
     if state.failed_steps:
         line += Text(f"  {state.failed_steps} failed", "bold red")
     return [line, Text(spark(times, 100), "blue", no_wrap=True)]
@@ -145,15 +178,32 @@ def _steps(state: RunState, about: About) -> list[Text]:
 def _goodput(state: RunState, live: bool, width: int) -> RenderableType:
     fabric = state.fabric
     line_rate = fabric.nic_rate * fabric.payload_share * fabric.host_count
-    table = _grid("<plane", "<of the ports", ">now" if live else ">at the end", ">mean", "<since the begin")
+    table = _grid(
+        "<plane", "<of the ports", ">now" if live else ">at the end", ">mean", "<since the begin"
+    )
     bar = BAR if width >= NARROW else 13
     columns = max(10, min(2 * SPARK, width - bar - 40))
-    full = max((max(state.goodput.of(plane), default=0.0) for plane in range(fabric.planes)), default=0.0) if state.goodput.bins else 0.0
+    full = (
+        max(
+            (max(state.goodput.of(plane), default=0.0) for plane in range(fabric.planes)),
+            default=0.0,
+        )
+        if state.goodput.bins
+        else 0.0
+    )
     for plane in range(fabric.planes):
         now = state.rate_now(plane)
         colour = PLANES[plane % len(PLANES)]
-        history = Text(spark(state.goodput.of(plane), columns, full) if state.goodput.bins else "", colour)
-        table.add_row(Text(str(plane), colour), _bar(now / line_rate, colour, bar), _gbps(now), _gbps(state.mean_rate(plane)), history)
+        history = Text(
+            spark(state.goodput.of(plane), columns, full) if state.goodput.bins else "", colour
+        )
+        table.add_row(
+            Text(str(plane), colour),
+            _bar(now / line_rate, colour, bar),
+            _gbps(now),
+            _gbps(state.mean_rate(plane)),
+            history,
+        )
     return _panel(table, "goodput received by plane [Gb/s]")
 
 
@@ -169,7 +219,9 @@ def _paths(state: RunState) -> list[Text]:
     if not counts:
         lines.append(Text("every path in use is good", "green"))
     for change in list(state.changes)[-LATEST:][::-1]:
-        line = Text(f"{duration(change['t']):>8}  ", "bright_black") + Text(f"h{change['src']} to h{change['dst']}  ")
+        line = Text(f"{duration(change['t']):>8}  ", "bright_black") + Text(
+            f"h{change['src']} to h{change['dst']}  "
+        )
         lines.append(line + Text(change["why"], STATES.get(change["state"], ("", "green"))[1]))
     if state.lost_pairs:
         lines.append(Text(f"{state.lost_pairs} queue pairs in ERROR", "bold red"))
@@ -184,17 +236,34 @@ def _unbroken(lines: list[Text]) -> list[Text]:
 
 def _faults(state: RunState, about: About) -> list[Text]:
     if not state.faults:
-        return [Text("none yet" if about.journalled else "not logged here: mrcbed fabric links --bad lists them", "bright_black")]
+        return [
+            Text(
+                "none yet"
+                if about.journalled
+                else "not logged here: mrcbed fabric links --bad lists them",
+                "bright_black",
+            )
+        ]
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))
     lines: list[Text] = []
     for fault in ordered[:FAULTS]:
         began = f"at {duration(fault.begin)}"
         if fault.end is None:
             cycle = f", now {fault.phase}" if fault.phase in ("down", "up") else ""
-            line = Text("● ", "bold red") + Text(fault.name, "bold") + Text(f"  {began}{cycle}", "red")
+            line = (
+                Text("● ", "bold red") + Text(fault.name, "bold") + Text(f"  {began}{cycle}", "red")
+            )
         else:
-            ended = "to the end" if fault.phase == "end" else f"mended after {duration(fault.end - fault.begin)}"
-            line = Text("○ ", "green") + Text(fault.name, "bold") + Text(f"  {began}, {ended}", "green")
+            ended = (
+                "to the end"
+                if fault.phase == "end"
+                else f"mended after {duration(fault.end - fault.begin)}"
+            )
+            line = (
+                Text("○ ", "green")
+                + Text(fault.name, "bold")
+                + Text(f"  {began}, {ended}", "green")
+            )
         lines.append(line + Text(f"  {fault.what}", "bright_black"))
     if len(ordered) > FAULTS:
         lines.append(Text(f"and {len(ordered) - FAULTS} more", "bright_black"))
@@ -202,7 +271,17 @@ def _faults(state: RunState, about: About) -> list[Text]:
 
 
 def _hosts(state: RunState, rows: int, width: int) -> RenderableType:
-    heads = ["<host", "<NIC ports", ">received Gb/s", ">RTT", ">window", ">bad paths", ">losses", ">repeated", ">timeouts"]
+    heads = [
+        "<host",
+        "<NIC ports",
+        ">received Gb/s",
+        ">RTT",
+        ">window",
+        ">bad paths",
+        ">losses",
+        ">repeated",
+        ">timeouts",
+    ]
     kept = [0, 1, 2, 3, 5, 6] if width < NARROW else range(len(heads))
     table = _grid(*(heads[i] for i in kept))
     fabric = state.fabric
@@ -211,16 +290,31 @@ def _hosts(state: RunState, rows: int, width: int) -> RenderableType:
         host = state.hosts.get(number, Host())
         ports = Text()
         for plane in range(fabric.planes):
-            ports += Text("✕" if plane in host.ports_down else "■", "bold red" if plane in host.ports_down else PLANES[plane % len(PLANES)])
+            ports += Text(
+                "✕" if plane in host.ports_down else "■",
+                "bold red" if plane in host.ports_down else PLANES[plane % len(PLANES)],
+            )
         rtt = duration(host.rtt_ns) if host.rtt_ns else "–"
         cells: list[RenderableType] = [
-            f"h{number}", ports, _gbps(state.host_rate_now(number)), rtt, f"{host.window / 1000:,.0f} kB" if host.window else "–",
-            *(_count(value) for value in (host.bad_paths, host.losses, host.retransmissions, host.timeouts)),
-        ]  # fmt: skip
+            f"h{number}",
+            ports,
+            _gbps(state.host_rate_now(number)),
+            rtt,
+            f"{host.window / 1000:,.0f} kB" if host.window else "–",
+            *(
+                _count(value)
+                for value in (host.bad_paths, host.losses, host.retransmissions, host.timeouts)
+            ),
+        ]
         table.add_row(*(cells[i] for i in kept))
     parts: list[Any] = [table]
     if len(shown) < fabric.host_count:
-        parts.append(Text(f"and {fabric.host_count - len(shown)} more: a taller terminal shows them", "bright_black"))
+        parts.append(
+            Text(
+                f"and {fabric.host_count - len(shown)} more: a taller terminal shows them",
+                "bright_black",
+            )
+        )
     return _panel(Group(*parts), "hosts and ports")
 
 

@@ -1,6 +1,7 @@
 """Computes what a screen shows of a run, from its frames (testbed.view.fold). Sans-IO.
 
-Memory does not grow with a run's length: series merge neighbouring bins. Times are ns of the network since the run began.
+Memory does not grow with a run's length: series merge neighbouring bins. Times are ns of the
+network since the run began.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class Series:
     def of(self, key: int) -> list[float]:
         if not self.bins:
             return []
-        return [self.bins[n][key] if n in self.bins else 0.0 for n in range(min(self.bins), max(self.bins) + 1)]
+        return [
+            self.bins[n][key] if n in self.bins else 0.0
+            for n in range(min(self.bins), max(self.bins) + 1)
+        ]
 
 
 @dataclass
@@ -62,7 +66,9 @@ class Fault:
 
 @dataclass
 class Host:
-    recent: deque[tuple[int, int, list[int]]] = field(default_factory=lambda: deque(maxlen=NOW_BINS))
+    recent: deque[tuple[int, int, list[int]]] = field(
+        default_factory=lambda: deque(maxlen=NOW_BINS)
+    )
     losses: int = 0
     retransmissions: int = 0
     timeouts: int = 0
@@ -82,10 +88,12 @@ class RunState:
     goodput: Series = field(default_factory=Series)
     hosts: dict[int, Host] = field(default_factory=dict)
     paths: dict[tuple[int, int, int], str] = field(default_factory=dict)  # those out of use
-    changes: deque[Frame] = field(default_factory=lambda: deque(maxlen=CHANGES))  # of paths, the latest
+    # of paths, the latest
+    changes: deque[Frame] = field(default_factory=lambda: deque(maxlen=CHANGES))
     faults: dict[str, Fault] = field(default_factory=dict)
     phase: int = 0  # of jobs: each alone first, then all together
-    step_ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # step -> ranks that ended it, time of the slowest
+    # step -> ranks that ended it, time of the slowest
+    step_ends: dict[int, tuple[int, int]] = field(default_factory=dict)
     failed_steps: int = 0
     messages: int = 0
     lost_pairs: int = 0  # queue pairs in ERROR
@@ -99,7 +107,7 @@ class RunState:
     def host(self, number: int) -> Host:
         return self.hosts.setdefault(number, Host())
 
-    # --- frames ------------------------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------------------
 
     def _end(self, frame: Frame) -> None:
         self.outcome, self.reason = frame["outcome"], frame["reason"]
@@ -157,15 +165,21 @@ class RunState:
         elif phase in ("heal", "end") and fault.end is None:
             fault.end = t
 
-    # --- figures -----------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     def step_times(self) -> list[tuple[int, int]]:
-        """Return (step, ns on the slowest rank) of steps that all ranks finished; of several jobs, the first one's."""
+        """Return (step, ns on the slowest rank) of steps that all ranks finished; of several jobs,
+        the first one's."""
         ranks = max((count for count, _ in self.step_ends.values()), default=0)
-        return [(step, slowest) for step, (count, slowest) in sorted(self.step_ends.items()) if count == ranks]
+        return [
+            (step, slowest)
+            for step, (count, slowest) in sorted(self.step_ends.items())
+            if count == ranks
+        ]
 
     def rate_now(self, plane: int) -> float:
-        """Return all hosts' payload on a plane, bits/s, over each host's latest bins, if these are current."""
+        """Return all hosts' payload on a plane, bits/s, over each host's latest bins, if these are
+        current."""
         return sum(self._recent(host, lambda rx: rx[plane]) for host in self.hosts.values())
 
     def host_rate_now(self, number: int) -> float:
@@ -188,6 +202,13 @@ class RunState:
 
 
 _ACTS: dict[str, Callable[[RunState, Frame], None]] = {
-    "end": RunState._end, "step": RunState._step, "rate": RunState._rate, "path": RunState._path, "loss": RunState._loss,
-    "cwnd": RunState._window, "event": RunState._event, "messages": RunState._messages, "fault": RunState._fault,
-}  # fmt: skip
+    "end": RunState._end,
+    "step": RunState._step,
+    "rate": RunState._rate,
+    "path": RunState._path,
+    "loss": RunState._loss,
+    "cwnd": RunState._window,
+    "event": RunState._event,
+    "messages": RunState._messages,
+    "fault": RunState._fault,
+}

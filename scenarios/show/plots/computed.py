@@ -14,8 +14,15 @@ POINTS = 49
 LOOKS = tuple(zip(FLOWS, ("-", "--", "-.", ":", "-", "--"), "os^DvP", strict=True))
 
 
-def draw_sizes(design: Callable[[int, int], Size], planes: Sequence[int], parts: budget.Parts, nics: int, file: Path) -> None:
-    """Draw from a 64th of ``nics`` to four times as many. ``design`` takes numbers of NICs and planes. Raises :class:`FabricError`."""
+def draw_sizes(
+    design: Callable[[int, int], Size],
+    planes: Sequence[int],
+    parts: budget.Parts,
+    nics: int,
+    file: Path,
+) -> None:
+    """Draw from a 64th of ``nics`` to four times as many. ``design`` takes numbers of NICs and
+    planes. Raises :class:`FabricError`."""
     counts = sorted({max(1, round(nics / 64 * 2 ** (8 * i / (POINTS - 1)))) for i in range(POINTS)})
     with figure(3, 5.2, x="NICs") as (fig, axes):
         for number, split in enumerate(planes):
@@ -27,10 +34,22 @@ def draw_sizes(design: Callable[[int, int], Size], planes: Sequence[int], parts:
                     break
             colour, line, _ = LOOKS[number % len(LOOKS)]
             power = [budget.watts(size, parts) / 1e6 for size in sizes]
-            columns = ([size.switches / 1e3 for size in sizes], [size.optics / 1e3 for size in sizes], power)
+            columns = (
+                [size.switches / 1e3 for size in sizes],
+                [size.optics / 1e3 for size in sizes],
+                power,
+            )
             for ax, values in zip(axes, columns, strict=True):
-                ax.plot(counts[: len(values)], values, line, color=colour, label=f"{split} {'plane' if split == 1 else 'planes'}")
-        for ax, label in zip(axes, ("switches\n[thousands]", "optics\n[thousands]", "power [MW]"), strict=True):
+                ax.plot(
+                    counts[: len(values)],
+                    values,
+                    line,
+                    color=colour,
+                    label=f"{split} {'plane' if split == 1 else 'planes'}",
+                )
+        for ax, label in zip(
+            axes, ("switches\n[thousands]", "optics\n[thousands]", "power [MW]"), strict=True
+        ):
             ax.set_xscale("log", base=2)
             ax.set(yscale="log", ylabel=label)
             ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -49,7 +68,17 @@ def draw_steps(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
             typical = [100 * (row.median_ns / row.healthy_ns - 1) for row in line]
             above = [100 * (row.longest_ns - row.median_ns) / row.healthy_ns for row in line]
             x, bars = [row.nics for row in line], [[0] * len(line), above]
-            axes.errorbar(x, typical, yerr=bars, color=colour, marker=marker, ms=4, lw=1, capsize=2, label=design)
+            axes.errorbar(
+                x,
+                typical,
+                yerr=bars,
+                color=colour,
+                marker=marker,
+                ms=4,
+                lw=1,
+                capsize=2,
+                label=design,
+            )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1024:.3g}k")
         axes.set(xlabel="NICs", ylabel="step longer than healthy by [%]")

@@ -8,7 +8,18 @@ import pandas as pd
 
 from scenarios.figures.invariants import hop_of
 from scenarios.figures.stored import Stored, by_transport
-from scenarios.show.plots.style import GREY, area, beside, legend, line, look_of, note, panels, per_placement
+from scenarios.show.plots.style import (
+    GREY,
+    area,
+    beside,
+    headline,
+    legend,
+    line,
+    look_of,
+    note,
+    panels,
+    per_placement,
+)
 from testbed.results.summary import Run
 
 CAUSES = {
@@ -25,22 +36,43 @@ CAUSES = {
 }  # Counter -> (label, colour); others are grey.
 
 SWITCHES = {"marked": ("marked (ECN)", "#999933"), "trimmed": ("trimmed", "#332288")}
-NAMES = {"host": "host to T0", "t0_up": "T0 to T1", "t1_across": "T1 to T1", "t1_down": "T1 to T0", "last_hop": "T0 to host"}
+NAMES = {
+    "host": "host to T0",
+    "t0_up": "T0 to T1",
+    "t1_across": "T1 to T1",
+    "t1_down": "T1 to T0",
+    "last_hop": "T0 to host",
+}
 _ORDER = list(NAMES)
 FLOOR = 0.1  # Smaller queues, in kB, are drawn at this value.
 
 
 def totals(runs: list[Run]) -> list[dict[str, Any]]:
-    """Return packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``, per transport."""
+    """Return packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``, per
+    transport."""
     rows = []
     for transport, own in by_transport(runs).items():
         packets = [r.packets for r in own]
         sent = sum(p.sent for p in packets)
         if sent:
             all_causes = dict.fromkeys(cause for p in packets for cause in p.causes)
-            causes = {cause: 1e3 * sum(p.causes.get(cause, 0) for p in packets) / sent for cause in all_causes}
-            switch_counts = {key: 1e3 * sum(getattr(p, key) or 0 for p in packets) / sent for key in ("marked", "trimmed")}
-            rows.append({"transport": transport, "n": len(packets), "sent": sent, "causes": causes, **switch_counts})
+            causes = {
+                cause: 1e3 * sum(p.causes.get(cause, 0) for p in packets) / sent
+                for cause in all_causes
+            }
+            switch_counts = {
+                key: 1e3 * sum(getattr(p, key) or 0 for p in packets) / sent
+                for key in ("marked", "trimmed")
+            }
+            rows.append(
+                {
+                    "transport": transport,
+                    "n": len(packets),
+                    "sent": sent,
+                    "causes": causes,
+                    **switch_counts,
+                }
+            )
     return rows
 
 
@@ -53,7 +85,10 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
         return None
     others = sorted({c for row in rows for c in row["causes"]} - set(CAUSES))
     styles = {c: CAUSES[c] for c in CAUSES if any(c in row["causes"] for row in rows)}
-    styles |= {c: (c.replace("_", " "), ("#777777", "#AAAAAA", "#CCCCCC")[i % 3]) for i, c in enumerate(others)}
+    styles |= {
+        c: (c.replace("_", " "), ("#777777", "#AAAAAA", "#CCCCCC")[i % 3])
+        for i, c in enumerate(others)
+    }
     count = lost + altered
     height = 0.75 + count * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(styles) + 3) // 2)
     fig, axes = panels(count, height, x="packets per 1,000 sent", sharex=False)
@@ -62,7 +97,14 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
         if lost:
             left = 0.0
             for cause, (_, colour) in styles.items():
-                axes[0].barh(y, row["causes"].get(cause, 0.0), left=left, height=0.62, color=colour, linewidth=0)
+                axes[0].barh(
+                    y,
+                    row["causes"].get(cause, 0.0),
+                    left=left,
+                    height=0.62,
+                    color=colour,
+                    linewidth=0,
+                )
                 left += row["causes"].get(cause, 0.0)
             note(axes[0], f"{left:.3g}", (left, y), (3, 0), va="center")
         for k, (key, (_, colour)) in enumerate(SWITCHES.items() if altered else ()):
@@ -72,19 +114,34 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
     if altered:
         axes[-1].set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{where}"))
     if lost:
-        axes[0].set_title(f"Lost packets by cause, {where}")
+        fig.suptitle(
+            headline(
+                "Lost packets in 1,000",
+                {row["transport"]: sum(row["causes"].values()) for row in rows},
+                lambda share: f"{share:.3g}",
+                f"by cause, {where}",
+            ),
+            x=0.01,
+            ha="left",
+        )
     for ax in axes:
         ax.set_yticks(range(len(rows)), [f"{row['transport']}, n = {row['n']}" for row in rows])
         for label, row in zip(ax.get_yticklabels(), rows, strict=True):
             label.set_color(look_of(stored, row["transport"])[0])
         ax.tick_params(axis="y", length=0)
-        ax.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.16 * max(p.get_x() + p.get_width() for p in ax.patches)))
-    return legend(fig, [area(*style) for style in [*styles.values(), *(SWITCHES.values() if altered else ())]])
+        ax.set(
+            ylim=(len(rows) - 0.5, -0.5),
+            xlim=(0, 1.16 * max(p.get_x() + p.get_width() for p in ax.patches)),
+        )
+    return legend(
+        fig, [area(*style) for style in [*styles.values(), *(SWITCHES.values() if altered else ())]]
+    )
 
 
 def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
-    """Make a row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB. Counters keep the
-    fabric's peak, so only the run that raised it knows it; else it is NaN."""
+    """Make a row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and
+    ``peak`` in kB. Counters keep the fabric's peak, so only the run that raised it knows it; else
+    it is NaN."""
     frames = [stored.rows("counters", r) for r in runs]
     frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
     if not frames:
@@ -92,8 +149,14 @@ def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
     rows = pd.concat(frames)
     rows = rows[rows["met_packets"] > 0]
     hop = rows["port"].map(lambda name: -1 if (hop := hop_of(name)) is None else _ORDER.index(hop))
-    raised = rows["raised_peak_bytes"] if "raised_peak_bytes" in rows else pd.Series(float("nan"), index=rows.index)
-    frame = pd.DataFrame({"hop": hop, "mean": rows["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
+    raised = (
+        rows["raised_peak_bytes"]
+        if "raised_peak_bytes" in rows
+        else pd.Series(float("nan"), index=rows.index)
+    )
+    frame = pd.DataFrame(
+        {"hop": hop, "mean": rows["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3}
+    )
     return frame[frame["hop"] >= 0]
 
 
@@ -112,11 +175,32 @@ def queue_hops(stored: Stored, runs: list[Run]) -> Any:
             group = frame[frame["hop"] == hop]
             x = place + beside(k, len(frames))
             if len(group):
-                least, middle, most = (max(float(v), FLOOR) for v in (group["mean"].min(), group["mean"].median(), group["mean"].max()))
+                least, middle, most = (
+                    max(float(v), FLOOR)
+                    for v in (group["mean"].min(), group["mean"].median(), group["mean"].max())
+                )
                 ax.plot([x] * 2, [least, most], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
-                ax.plot(x, middle, linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
+                ax.plot(
+                    x,
+                    middle,
+                    linestyle="none",
+                    marker=marker,
+                    markersize=4,
+                    color=colour,
+                    zorder=3,
+                    clip_on=False,
+                )
             if group["peak"].notna().any():
-                ax.plot(x, group["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
+                ax.plot(
+                    x,
+                    group["peak"].max(),
+                    linestyle="none",
+                    marker="_",
+                    markersize=7,
+                    markeredgewidth=1.3,
+                    color=colour,
+                    zorder=3,
+                )
         handles.append(line(f"{transport}, n = {len(of[transport])}", colour, marker=marker))
     handles.append(line("mean: least to most loaded port", GREY, "-", 2.2, alpha=0.5))
     handles.append(line("largest known peak", GREY, marker="_", markersize=7, markeredgewidth=1.3))
@@ -132,6 +216,18 @@ def queue_hops(stored: Stored, runs: list[Run]) -> Any:
         ax.axvline(edge - 0.5, color="#DDDDDD", linewidth=0.5, zorder=0)
     ax.set_xticks(range(len(hops)), [NAMES[_ORDER[h]] for h in hops])
     ax.tick_params(axis="x", length=0)
-    ax.set(xlim=(-0.5, len(hops) - 0.5), ylim=(FLOOR, 1.5 * buffers[-1]), ylabel="queue at a port [kB]")
-    ax.set_title(f"Queues by hop, {runs[0].placement} ranks{stored.settings_words}")
+    ax.set(
+        xlim=(-0.5, len(hops) - 0.5), ylim=(FLOOR, 1.5 * buffers[-1]), ylabel="queue at a port [kB]"
+    )
+    ax.set_title(
+        headline(
+            "Longest queue",
+            {
+                name: float(frame["peak"].max()) if frame["peak"].notna().any() else None
+                for name, frame in frames.items()
+            },
+            lambda size: f"{size:,.0f} kB",
+            f"Queues by hop, {runs[0].placement} ranks{stored.settings_words}",
+        )
+    )
     return legend(fig, handles)

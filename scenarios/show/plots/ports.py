@@ -1,4 +1,5 @@
-"""Draws the payload per plane of a host whose NIC ports change, beside what its live ports can carry."""
+"""Draws the payload per plane of a host whose NIC ports change, beside what its live ports can
+carry."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ import numpy as np
 import pandas as pd
 
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import PLANES, area, fault_area, fault_bands, legend, line, panels, per_run
+from scenarios.show.plots.style import (
+    PLANES,
+    area,
+    fault_area,
+    fault_bands,
+    legend,
+    line,
+    panels,
+    per_run,
+)
 from testbed.results.summary import Run
 
 POINTS = 160  # about as many as a column of text can show
@@ -20,11 +30,15 @@ def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: 
     plane_bytes = np.zeros((planes, len(edges) - 1))
     for plane in range(planes):
         plane_bins = bins[bins["plane"] == plane]
-        plane_bytes[plane], _ = np.histogram(plane_bins["t_ns"] + plane_bins["bin_ns"] / 2, bins=edges, weights=plane_bins[column])
+        plane_bytes[plane], _ = np.histogram(
+            plane_bins["t_ns"] + plane_bins["bin_ns"] / 2, bins=edges, weights=plane_bins[column]
+        )
     return 100 * plane_bytes * 8e9 / width / line_bps
 
 
-def expected_line(run: Run, host: str, begin: float, end: float, planes: int) -> tuple[list[float], list[float]]:
+def expected_line(
+    run: Run, host: str, begin: float, end: float, planes: int
+) -> tuple[list[float], list[float]]:
     """Return corners (µs, % of line) of the share of live ports, all until the first change."""
     phases = sorted({(row.at_ns, row.live) for row in run.ports if row.host == host})
     x, y = [0.0], [100.0]
@@ -51,12 +65,22 @@ def ports(stored: Stored, run: Run) -> Any:
     colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
     suffix = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
     head = f"{run.transport} on {run.fabric}, seed {run.seed}{suffix}"
-    fig, axes = panels(2, 3.5, head=head, x=stored.since(run), y="payload, % of the host's line", sharey=True)
-    for ax, column, label in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
+    fig, axes = panels(
+        2, 3.5, head=head, x=stored.since(run), y="payload, % of the host's line", sharey=True
+    )
+    for ax, column, label in zip(
+        axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True
+    ):
         fault_bands(ax, stored.outages(run), begin, last)
         shares = stacked(bins, column, edges, fabric.planes, payload_line)
         ax.stackplot(x, shares, colors=colours, linewidth=0.3, edgecolor="white", zorder=2)
-        ax.plot(*expected_line(run, host, begin, end, fabric.planes), color="black", linewidth=0.9, linestyle="--", zorder=3)
+        ax.plot(
+            *expected_line(run, host, begin, end, fabric.planes),
+            color="black",
+            linewidth=0.9,
+            linestyle="--",
+            zorder=3,
+        )
         ax.set_title(f"{host} {label}")
         ax.set(xlim=(0, last), ylim=(0, 112), yticks=[0, 25, 50, 75, 100])
     handles = [area(f"plane {plane}", colour) for plane, colour in enumerate(colours)]

@@ -6,7 +6,7 @@ import textwrap
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,17 +19,25 @@ from testbed.world import SIMULATED
 if TYPE_CHECKING:
     from scenarios.figures.stored import Stored
 
-Draw = Callable[["Stored", Path], list[Path]]  # draws one kind's figures of a results directory into another
-FIGURES: dict[str, Draw] = {}  # kind, the first part of a file's name; decorators below enter theirs
+# draws one kind's figures of a results directory into another
+Draw = Callable[["Stored", Path], list[Path]]
+# kind, the first part of a file's name; decorators below enter theirs
+FIGURES: dict[str, Draw] = {}
 Look = tuple[str, str]  # colour, marker
 
 WIDTH = 3.6  # inches: one column of a paper
 LATE = 0.7  # A later fault, as share of the figure, has its name to the left of its end.
 AXES_WIDTH = 0.85  # of the figure's width, about
 LETTER = 3.3  # width in points, about
+NAMED = 2  # transports that a title names; of more, the least and the most
 STRIP = 0.15  # inches of the line on fidelity below every figure
 COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
-KNOWN = {"mrc": ("#0072B2", "o"), "roce": ("#D55E00", "s"), "tcp": ("#44AA99", ">"), "mptcp": ("#CC79A7", "v")}
+KNOWN = {
+    "mrc": ("#0072B2", "o"),
+    "roce": ("#D55E00", "s"),
+    "tcp": ("#44AA99", ">"),
+    "mptcp": ("#CC79A7", "v"),
+}
 _COLOURS = {
     "mrc": ("#56B4E9", "#009E73", "#332288", "#999933", "#117733", "#88CCEE", "#AA4499", "#000000"),
     "roce": ("#E69F00", "#882255", "#661100", "#CC6677", "#F0C000", "#999999"),
@@ -55,18 +63,22 @@ _RC: Any = {
     "grid.color": "#DDDDDD",
     "text.parse_math": False,  # the name of a fault may contain any characters
     "svg.hashsalt": "mrcbed",
-    **dict.fromkeys(("figure.dpi", "savefig.dpi"), 240),  # both: a layout for fewer dots has narrower letters, and cut titles
+    # both: a layout for fewer dots has narrower letters, and cut titles
+    **dict.fromkeys(("figure.dpi", "savefig.dpi"), 240),
     "figure.constrained_layout.use": True,
 }
 
 
-# --- looks ---------------------------------------------------------------------------------------------------------
+# --- looks ----------------------------------------------------------------------------------------
 
 
 def kind_look(name: str, kind: str, n: int) -> Look:
     family = kind if kind in _COLOURS else "roce"
     colours = _COLOURS[family]
-    return KNOWN.get(name) or (colours[n % len(colours)], _MARKERS[(n + n // len(colours) + (family != "mrc")) % len(_MARKERS)])
+    return KNOWN.get(name) or (
+        colours[n % len(colours)],
+        _MARKERS[(n + n // len(colours) + (family != "mrc")) % len(_MARKERS)],
+    )
 
 
 def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
@@ -80,7 +92,8 @@ def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
 
 
 def look_of(stored: Stored, transport: str) -> Look:
-    """The look is the same in all figures of a scenario's results, also with only some of its transports."""
+    """The look is the same in all figures of a scenario's results, also with only some of its
+    transports."""
     known = [(t.name, t.kind) for t in stored.manifest.scenario.transports]
     known += [(run.transport, run.kind) for run in stored.summary.runs]
     return _stored_looks(stored.manifest.scenario_file, tuple(dict.fromkeys(known)))[transport]
@@ -92,18 +105,22 @@ def _stored_looks(text: str, transports: tuple[tuple[str, str], ...]) -> dict[st
     with suppress(
         tomllib.TOMLDecodeError, AttributeError, KeyError, TypeError
     ):  # of several scenarios, or damaged: the order of the manifest
-        written = [(str(t.get("name", t["kind"])), str(t["kind"])) for t in tomllib.loads(text)["transport"]]
+        written = [
+            (str(t.get("name", t["kind"])), str(t["kind"]))
+            for t in tomllib.loads(text)["transport"]
+        ]
     return looks([*written, *transports])
 
 
-# --- loops over runs: each makes a Draw of a function that draws one figure ------------------------------------------
+# --- loops over runs: each makes a Draw of a function that draws one figure -----------------------
 
 
 def _drawing(
-    groups: Callable[[Stored], Iterable[tuple[str, Any]]], wanted: Callable[[Stored, Run], Any] = lambda stored, run: True
+    groups: Callable[[Stored], Iterable[tuple[str, Any]]],
+    wanted: Callable[[Stored, Run], Any] = lambda stored, run: True,
 ) -> Callable[[Callable[[Stored, Any], Any]], Draw]:
-    """``groups`` yields (name, runs, or one run); those with ``wanted`` are drawn. The decorated function, named like its kind, returns a
-    figure or None."""
+    """``groups`` yields (name, runs, or one run); those with ``wanted`` are drawn. The decorated
+    function, named like its kind, returns a figure or None."""
 
     def decorate(one: Callable[[Stored, Any], Any]) -> Draw:
         kind = one.__name__.replace("_", "-")
@@ -111,9 +128,17 @@ def _drawing(
         def draw(stored: Stored, directory: Path) -> list[Path]:
             files: list[Path] = []
             for name, group in groups(stored):
-                runs = [run for run in ([group] if isinstance(group, Run) else group) if wanted(stored, run)]
+                runs = [
+                    run
+                    for run in ([group] if isinstance(group, Run) else group)
+                    if wanted(stored, run)
+                ]
                 with styled():
-                    if runs and (fig := one(stored, group if isinstance(group, Run) else runs)) is not None:
+                    if (
+                        runs
+                        and (fig := one(stored, group if isinstance(group, Run) else runs))
+                        is not None
+                    ):
                         files += save(fig, directory, f"{kind}-{name}", runs)
             return files
 
@@ -125,12 +150,19 @@ def _drawing(
 
 per_run = partial(_drawing, lambda stored: ((run.run, run) for run in stored.shown_runs))
 per_seed = partial(
-    _drawing, lambda s: ((f"{p}-s{seed}{s.tag}", s.ordered(p, seed)) for p, seeds in s.groups() for seed in s.shown_seeds(seeds))
+    _drawing,
+    lambda s: (
+        (f"{p}-s{seed}{s.tag}", s.ordered(p, seed))
+        for p, seeds in s.groups()
+        for seed in s.shown_seeds(seeds)
+    ),
 )
-per_placement = partial(_drawing, lambda stored: ((f"{p}{stored.tag}", stored.ordered(p)) for p, _ in stored.groups()))
+per_placement = partial(
+    _drawing, lambda stored: ((f"{p}{stored.tag}", stored.ordered(p)) for p, _ in stored.groups())
+)
 
 
-# --- figures -------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -138,12 +170,16 @@ def styled() -> Iterator[None]:
     from matplotlib import rc_context
 
     with rc_context(_RC), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ ", UserWarning)  # of a name; a box stands for it
+        # of a name; a box stands for it
+        warnings.filterwarnings("ignore", r"Glyph \d+ ", UserWarning)
         yield
 
 
-def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = "", **options: Any) -> tuple[Any, list[Any]]:
-    """Return (figure, axes from top to bottom). ``x`` labels the lowest, ``y`` all; ``height``: inches."""
+def panels(
+    rows: int, height: float, *, head: str = "", x: str = "", y: str = "", **options: Any
+) -> tuple[Any, list[Any]]:
+    """Return (figure, axes from top to bottom). ``x`` labels the lowest, ``y`` all; ``height``:
+    inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -158,7 +194,9 @@ def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = ""
     return fig, axes
 
 
-def run_panels(stored: Stored, runs: Sequence[Run], head: str, **options: Any) -> tuple[Any, list[tuple[Any, Run]]]:
+def run_panels(
+    stored: Stored, runs: Sequence[Run], head: str, **options: Any
+) -> tuple[Any, list[tuple[Any, Run]]]:
     """Return (figure, (axes, run) from top to bottom), a titled panel per run."""
     options = {"height": 1.25 + 0.95 * len(runs), "x": stored.since(runs[0]), **options}
     fig, axes = panels(len(runs), head=f"{head}{stored.seed_words(runs[0].seed)}", **options)
@@ -179,10 +217,37 @@ def run_title(ax: Any, stored: Stored, run: Run, more: str = "") -> None:
     ax.set_title(f"{run.transport} on {run.fabric}{more}", color=look_of(stored, run.transport)[0])
 
 
-def line(label: str, color: str = "black", linestyle: Any = "none", linewidth: float = 0.8, **more: Any) -> Any:
+def headline(
+    what: str, values: Mapping[str, float | None], form: Callable[[float], str], subject: str
+) -> str:
+    """Return a title of two lines: what is seen, ``WHAT: mrc 1, roce 2``, and the subject. Of more
+    than :data:`NAMED` transports it names the least and the most; without values the subject is
+    all."""
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        return subject
+    if len(known) <= NAMED:
+        seen = ", ".join(f"{name} {form(value)}" for name, value in known.items())
+    else:
+        ends = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+        seen = " to ".join(f"{form(known[name])} ({name})" for name in ends)
+    return f"{what}: {seen}\n{subject}"
+
+
+def line(
+    label: str, color: str = "black", linestyle: Any = "none", linewidth: float = 0.8, **more: Any
+) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=color, linestyle=linestyle, linewidth=linewidth, label=label, **{"markersize": 4, **more})
+    return Line2D(
+        [],
+        [],
+        color=color,
+        linestyle=linestyle,
+        linewidth=linewidth,
+        label=label,
+        **{"markersize": 4, **more},
+    )
 
 
 def area(label: str, color: str, alpha: float | None = None) -> Any:
@@ -196,12 +261,26 @@ def fault_area() -> Any:
 
 
 def legend(fig: Any, handles: Sequence[Any], columns: int = 2) -> Any:
-    fig.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=2.0, columnspacing=1.2)
+    fig.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=columns,
+        handlelength=2.0,
+        columnspacing=1.2,
+    )
     return fig
 
 
-def note(ax: Any, text: str, at: tuple[Any, Any], shift: tuple[float, float] = (2, 2), **more: Any) -> None:
-    ax.annotate(text, at, xytext=shift, textcoords="offset points", **{"fontsize": 6.5, "annotation_clip": False, **more})
+def note(
+    ax: Any, text: str, at: tuple[Any, Any], shift: tuple[float, float] = (2, 2), **more: Any
+) -> None:
+    ax.annotate(
+        text,
+        at,
+        xytext=shift,
+        textcoords="offset points",
+        **{"fontsize": 6.5, "annotation_clip": False, **more},
+    )
 
 
 def margin_note(ax: Any, text: str, y: float, **more: Any) -> None:
@@ -217,23 +296,34 @@ def mark_planes(ax: Any, planes: int, per_plane: int = 1, axis: str = "y", **sty
         (ax.axhline if axis == "y" else ax.axvline)(edge * per_plane - 0.5, **style)
     short = axis == "x" and planes > 4
     names = [str(p) if short else f"plane {p}" for p in range(planes)]
-    ax.set(**{f"{axis}ticks": [p * per_plane + (per_plane - 1) / 2 for p in range(planes)], f"{axis}ticklabels": names})
+    ax.set(
+        **{
+            f"{axis}ticks": [p * per_plane + (per_plane - 1) / 2 for p in range(planes)],
+            f"{axis}ticklabels": names,
+        }
+    )
     ax.tick_params(axis=axis, length=0)
     if short:
         ax.set_xlabel("plane")
 
 
 def colour_bar(fig: Any, picture: Any, axes: Any, label: str) -> None:
-    bar = fig.colorbar(picture, ax=axes, location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
+    bar = fig.colorbar(
+        picture, ax=axes, location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max"
+    )
     bar.set_label(label, fontsize=6.5)
     bar.ax.tick_params(labelsize=6.5)
 
 
 def heat(ax: Any, values: Any, cmap: str, most: float, **more: Any) -> Any:
-    return ax.imshow(values, aspect="auto", interpolation="nearest", cmap=cmap, vmin=0, vmax=most, **more)
+    return ax.imshow(
+        values, aspect="auto", interpolation="nearest", cmap=cmap, vmin=0, vmax=most, **more
+    )
 
 
-def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: float | None = None) -> None:
+def fault_bands(
+    ax: Any, outages: Sequence[Any], begin: float, last: float, y: float | None = None
+) -> None:
     """``begin``: ns; ``last``: µs after it; ``y``: height of faults' names, if given."""
     names: list[str] = []
     points_per_us = AXES_WIDTH * 72 * WIDTH / last
@@ -255,7 +345,9 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: f
             lower = left < upper_end  # two names do not touch: the second one stands a line lower
             upper_end = upper_end if lower else left + width
             shift = (-2 if late else 2, -5 if lower else 1)
-            note(ax, outage.fault, at, shift, fontsize=6, va="center", ha=side, annotation_clip=None)
+            note(
+                ax, outage.fault, at, shift, fontsize=6, va="center", ha=side, annotation_clip=None
+            )
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None) -> list[Path]:
@@ -269,17 +361,21 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None
         fig.set_size_inches(width, height + STRIP)
         fig.get_layout_engine().set(rect=(0, share, 1, 1 - share))
         text, colour = worth(runs)
-        line = fig.text(0.012, 0.35 * share, text, color=colour, fontsize=5.5, ha="left", va="center")
+        line = fig.text(
+            0.012, 0.35 * share, text, color=colour, fontsize=5.5, ha="left", va="center"
+        )
         line.set_in_layout(False)
     layout = fig.get_layout_engine()
     layout.execute(fig)
     while wrap_titles(fig):  # other lines of a title may move the axes, and so the title
         layout.execute(fig)
     fig.set_layout_engine("none")  # the layout is done
-    for ax in fig.axes:  # its last digits differ between processes, and the SVG has names made of them
+    # its last digits differ between processes, and the SVG has names made of them
+    for ax in fig.axes:
         for which, box in (("original", ax.get_position(True)), ("active", ax.get_position())):
             ax.set_position([round(edge, 9) for edge in box.bounds], which=which)
-    # The layout left room for the legend above the line on fidelity, but the legend would be drawn across that line.
+    # The layout left room for the legend above the line on fidelity, but the legend would be drawn
+    # across that line.
     for legend in fig.legends if runs is not None else ():
         legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
     # Not savefig: it draws each figure once more, for a layout that is done.
@@ -301,7 +397,11 @@ def worth(runs: Sequence[Run]) -> tuple[str, str]:
     worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
     if len(set(verdicts)) == 1:
         return f"fidelity: {worst} ({count})", COLOURS[worst]
-    parts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
+    parts = ", ".join(
+        f"{verdicts.count(verdict)} {verdict}"
+        for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY)
+        if verdict in verdicts
+    )
     return f"fidelity: {parts} ({count})", COLOURS[worst]
 
 
@@ -323,7 +423,11 @@ def wrap_titles(fig: Any) -> bool:
 
 def title(run: Run) -> str:
     kind = str(run.workload)
-    names = {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce", "hierarchical-allreduce": "Hierarchical all-reduce"}
+    names = {
+        "ring-allreduce": "All-reduce",
+        "tree-allreduce": "Tree all-reduce",
+        "hierarchical-allreduce": "Hierarchical all-reduce",
+    }
     return names.get(kind) or ("Training" if kind == "job" else kind.capitalize())
 
 

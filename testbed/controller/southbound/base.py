@@ -28,10 +28,12 @@ class Southbound(Protocol):
         """Read the switches' tables, without empty ones. Raises UserError."""
 
     def counts(self) -> dict[str, Counts] | None:
-        """Return the traffic of each route, or None where switches do not count it. Raises UserError."""
+        """Return the traffic of each route, or None where switches do not count it. Raises
+        UserError."""
 
     def port_states(self) -> dict[str, bool]:
         """Return switch port -> up with carrier. Call it once, before :meth:`port_reports`."""
 
     def port_reports(self) -> Iterator[PortReport]:
-        """Yield reports without end, and without blocking other green threads. Raises UserError when no more can come."""
+        """Yield reports without end, and without blocking other green threads. Raises UserError
+        when no more can come."""

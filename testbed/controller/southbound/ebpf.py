@@ -12,7 +12,8 @@ from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 
 WORD = struct.Struct("=I")
-"""A key is switch number << 16 | next uSID, a value the egress ifindex: u32 in the host's byte order (fabric.bpf.c)."""
+"""A key is switch number << 16 | next uSID, a value the egress ifindex: u32 in the host's byte
+order (fabric.bpf.c)."""
 
 
 class EbpfSouthbound:
@@ -36,7 +37,10 @@ class EbpfSouthbound:
             for key, value in entries.items():
                 self._map.update(key, value)
         except OSError as error:
-            raise UserError(f"controller: cannot write the routes map, {len(entries)} entries wanted: {error.strerror}") from None
+            raise UserError(
+                f"controller: cannot write the routes map, {len(entries)} entries wanted: "
+                f"{error.strerror}"
+            ) from None
 
     def read(self) -> dict[str, dict[int, str]]:
         tables: dict[str, dict[int, str]] = {}
@@ -44,14 +48,19 @@ class EbpfSouthbound:
             for key, value in self._map.items():
                 number, usid = divmod(WORD.unpack(key)[0], 1 << 16)
                 ifindex = WORD.unpack(value)[0]
-                switch = self._names[number] if number < len(self._names) else f"switch number {number}"
-                tables.setdefault(switch, {})[usid] = self._port_of.get(ifindex, f"interface {ifindex}")
+                switch = (
+                    self._names[number] if number < len(self._names) else f"switch number {number}"
+                )
+                tables.setdefault(switch, {})[usid] = self._port_of.get(
+                    ifindex, f"interface {ifindex}"
+                )
         except OSError as error:
             raise UserError(f"controller: cannot read the routes map ({error.strerror})") from None
         return tables
 
     def counts(self) -> None:
-        """Return None: the programs count per port (testbed/dataplane/counters.py), not per route."""
+        """Return None: the programs count per port (testbed/dataplane/counters.py), not per
+        route."""
 
     def port_states(self) -> dict[str, bool]:
         return {report.port: report.up for report in self._watcher.snapshot()}

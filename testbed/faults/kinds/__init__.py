@@ -1,4 +1,5 @@
-"""The fault catalogue: every kind that a module of this package defines, discovered automatically."""
+"""The fault catalogue: every kind that a module of this package defines, discovered
+automatically."""
 
 from __future__ import annotations
 
@@ -17,28 +18,68 @@ from topologies.clos import Fabric
 from topologies.structs import Refused, convert, there_are
 from topologies.units import Span
 
-__all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve", "target_of"]
+__all__ = [
+    "KEYS",
+    "KINDS",
+    "USED_BY_QP",
+    "FaultError",
+    "Kind",
+    "kind_named",
+    "read_keys",
+    "read_words",
+    "resolve",
+    "target_of",
+]
 
 USED_BY_QP = "used-by-qp"
 """Stands in a scenario for a link or path that a queue pair of the run uses."""
 FOR = "for"
 _FIRST = (
-    "link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss",
-    "destination-loss", "slow", "straggler", "kill", "verbs-error", "verbs-lost", "verbs-late", "verbs-dead-qp", "verbs-refused",
+    "link",
+    "port",
+    "flap",
+    "failures",
+    "transceiver",
+    "switch",
+    "silent",
+    "plane",
+    "dead-paths",
+    "loss",
+    "corrupt",
+    "path-loss",
+    "destination-loss",
+    "slow",
+    "straggler",
+    "kill",
+    "verbs-error",
+    "verbs-lost",
+    "verbs-late",
+    "verbs-dead-qp",
+    "verbs-refused",
     "verbs-port",
-)  # fmt: skip
+)
 
 
 def _discover() -> dict[str, Kind]:
     modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
-    classes = [c for module in modules for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    classes = [
+        c
+        for module in modules
+        for c in vars(module).values()
+        if isinstance(c, type) and c.__module__ == module.__name__
+    ]
     kinds = {c.name: c() for c in classes if issubclass(c, Kind) and c.name}
     return {name: kinds[name] for name in [*_FIRST, *sorted(kinds.keys() - _FIRST)]}
 
 
 KINDS = _discover()
 STRUCTS = {
-    name: defstruct(name, [(key.name, key.kind | None, None) for key in kind.keys], forbid_unknown_fields=True, omit_defaults=True)
+    name: defstruct(
+        name,
+        [(key.name, key.kind | None, None) for key in kind.keys],
+        forbid_unknown_fields=True,
+        omit_defaults=True,
+    )
     for name, kind in KINDS.items()
 }
 KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
@@ -55,7 +96,11 @@ def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
-        struct = convert({name: value for name, value in merged.items() if value is not None}, STRUCTS[kind], strict=False)
+        struct = convert(
+            {name: value for name, value in merged.items() if value is not None},
+            STRUCTS[kind],
+            strict=False,
+        )
     except Refused as error:
         raise FaultError(error.key, error.text) from None
     read: Keys = to_builtins(struct)
@@ -83,13 +128,15 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, st
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, object], seed: int) -> Target:
-    """``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter and FabricError for an unknown target."""
+    """``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter
+    and FabricError for an unknown target."""
     read, lasts = _lasting(kind, values)
     return replace(target_of(fabric, kind, on, read, seed), lasts=lasts)
 
 
 def _lasting(kind: str, values: Mapping[str, object]) -> tuple[Keys, int]:
-    """Read parameters, and ``for``: how long it lasts, ps, 0 until it is taken back. Raises as :func:`read_keys`."""
+    """Read parameters, and ``for``: how long it lasts, ps, 0 until it is taken back. Raises as
+    :func:`read_keys`."""
     read = read_keys(kind, {name: value for name, value in values.items() if name != FOR})
     if FOR not in values:
         return read, 0

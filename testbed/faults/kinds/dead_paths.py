@@ -19,8 +19,13 @@ class DeadPaths(Kind):
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         every = [link.name for link in between_switches(fabric, on)]
-        sample = set(random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every)))))
+        sample = set(
+            random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every))))
+        )
         return Target(self.name, on, keys, tuple(name for name in every if name in sample))
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        return rng.choice(["fabric", draws.plane(fabric, rng)]), {"share": draws.part(rng, 0.05, 0.5), "seed": draws.seed(rng)}
+        return rng.choice(["fabric", draws.plane(fabric, rng)]), {
+            "share": draws.part(rng, 0.05, 0.5),
+            "seed": draws.seed(rng),
+        }

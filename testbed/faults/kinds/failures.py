@@ -23,13 +23,18 @@ class Failures(Cycle):
 
     def check(self, keys: Keys) -> None:
         if not 0 < keys["outage"] < keys["period"]:
-            raise FaultError("outage", "must be more than nothing and less than the period: one link is down at a time")
+            raise FaultError(
+                "outage",
+                "must be more than nothing and less than the period: one link is down at a time",
+            )
 
     def part_down(self, keys: Keys) -> float:
         return keys["outage"] / keys["period"]
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        return Target(self.name, on, keys, tuple(link.name for link in between_switches(fabric, on)))
+        return Target(
+            self.name, on, keys, tuple(link.name for link in between_switches(fabric, on))
+        )
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         return machine.faults.hold(fault.number, (self.link(fault),) if fault.down else ())
@@ -42,7 +47,11 @@ class Failures(Cycle):
         return _order(fault.target.links, keys["seed"], lap)[place]
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        keys = {"period": "100us", "outage": draws.microseconds(rng, 10.0, 60.0), "seed": draws.seed(rng)}
+        keys = {
+            "period": "100us",
+            "outage": draws.microseconds(rng, 10.0, 60.0),
+            "seed": draws.seed(rng),
+        }
         return rng.choice(["fabric", draws.plane(fabric, rng)]), keys
 
 

@@ -14,7 +14,9 @@ class Kill(Kind):
     heals = False
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        return Target(self.name, on, keys, host=-1 if on == "controller" else fabric.host_number(on))
+        return Target(
+            self.name, on, keys, host=-1 if on == "controller" else fabric.host_number(on)
+        )
 
     def not_simulated(self, on: str) -> str:
         return "kills the controller" if on == "controller" else ""

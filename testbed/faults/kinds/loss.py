@@ -14,7 +14,10 @@ from topologies.clos import Fabric
 
 class Loss(Lossy):
     name, on = "loss", "link, NIC port, plane, fabric or nics"
-    doc = "random loss on a link, on every T0-T1 link of a plane or of the fabric, or on every NIC link"
+    doc = (
+        "random loss on a link, on every T0-T1 link of a plane or of the fabric, or on every NIC "
+        "link"
+    )
     keys = (PROBABILITY, DIRECTION, SEED)
     used = True
     most = 0.5  # that is drawn
@@ -27,15 +30,24 @@ class Loss(Lossy):
         else:
             on, link = cable(fabric, on)
             links = (link,)
-        ports = tuple(number for link in links for number in ends(link, keys["direction"], sending=False))
+        ports = tuple(
+            number for link in links for number in ends(link, keys["direction"], sending=False)
+        )
         return Target(self.name, on, keys, tuple(link.name for link in links), ports=ports)
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         on, chance = draws.cable(fabric, rng), draws.part(rng, 0.01, self.most)
-        return on, {"probability": chance, "direction": draws.direction(rng), "seed": draws.seed(rng)}
+        return on, {
+            "probability": chance,
+            "direction": draws.direction(rng),
+            "seed": draws.seed(rng),
+        }
 
 
 class Corrupt(Loss):
     name = "corrupt"
-    doc = "random packets on such links arrive with one byte changed, which the receiver's checksum catches"
+    doc = (
+        "random packets on such links arrive with one byte changed, which the receiver's "
+        "checksum catches"
+    )
     most = 0.3

@@ -28,19 +28,28 @@ class PathLoss(Lossy):
     one_site = True
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """The fault is where the path enters the fabric: behind the first switch's own uSID, only its frames have the same uSIDs there."""
+        """The fault is where the path enters the fabric: behind the first switch's own uSID, only
+        its frames have the same uSIDs there."""
         if ">" not in on:
-            raise FabricError(f"{on!r} is not a path: write it as source>destination@plane/uplink, like h0>h5@p0/3")
+            raise FabricError(
+                f"{on!r} is not a path: write it as source>destination@plane/uplink, like "
+                "h0>h5@p0/3"
+            )
         on = check_entry(fabric, on)
         src, dst, plane, uplink = map(int, re.findall(r"[0-9]+", on))
         path = src, dst, ev(plane, uplink)
         if fabric.is_far(src, dst):
             raise FabricError(
-                f"path-loss on {on!r} leads to another site, and a switch sees three uSIDs ahead, too few to know the host: "
-                "use loss, on a link"
+                f"path-loss on {on!r} leads to another site, and a switch sees three uSIDs "
+                "ahead, too few to know the host: use loss, on a link"
             )
         first, second, third = (*sid_list(fabric, *path)[1:], 0, 0, 0)[:3]
-        return Target(self.name, on, keys, paths=((path_links(fabric, *path)[0].b.number, (first, second, third)),))
+        return Target(
+            self.name,
+            on,
+            keys,
+            paths=((path_links(fabric, *path)[0].b.number, (first, second, third)),),
+        )
 
     def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
         return _named(src, dst, ev)
@@ -48,7 +57,10 @@ class PathLoss(Lossy):
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         src, dst = rng.sample(range(fabric.host_count), 2)
         on = _named(src, dst, rng.choice(path_evs(fabric, src, dst)))
-        return on, {"probability": rng.choice([1.0, draws.part(rng, 0.02, 0.5)]), "seed": draws.seed(rng)}
+        return on, {
+            "probability": rng.choice([1.0, draws.part(rng, 0.02, 0.5)]),
+            "seed": draws.seed(rng),
+        }
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
         return fault.on == _named(src, dst, ev)

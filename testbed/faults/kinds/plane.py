@@ -19,7 +19,13 @@ class Plane(Kind):
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         plane = plane_of(fabric, on)
         links = tuple(link.name for link in fabric.links if link.plane == plane)
-        return Target(self.name, on, keys, links, tuple(s for s in fabric.switches if s.startswith(f"p{plane}-")))
+        return Target(
+            self.name,
+            on,
+            keys,
+            links,
+            tuple(s for s in fabric.switches if s.startswith(f"p{plane}-")),
+        )
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         return draws.plane(fabric, rng), {}

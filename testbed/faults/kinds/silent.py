@@ -46,7 +46,9 @@ class Silent(Kind):
         return "there" if fault.due_ps is None else "rebooting"
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        return rng.choice(fabric.switches), {"reboot": rng.choice([0, draws.microseconds(rng, 10.0, 50.0)])}
+        return rng.choice(fabric.switches), {
+            "reboot": rng.choice([0, draws.microseconds(rng, 10.0, 50.0)])
+        }
 
     def lingers_ps(self, keys: Keys) -> int:
         return keys["reboot"]

@@ -21,7 +21,9 @@ class Slow(Kind):
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         name, link = cable(fabric, on)
-        return Target(self.name, name, keys, (link.name,), ports=ends(link, keys["direction"], sending=True))
+        return Target(
+            self.name, name, keys, (link.name,), ports=ends(link, keys["direction"], sending=True)
+        )
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         t = machine.clock()
@@ -29,7 +31,10 @@ class Slow(Kind):
         return t, ()
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        return draws.cable(fabric, rng), {"rate": draws.part(rng, 0.2, 0.8), "direction": draws.direction(rng)}
+        return draws.cable(fabric, rng), {
+            "rate": draws.part(rng, 0.2, 0.8),
+            "direction": draws.direction(rng),
+        }
 
     def drain(self, keys: Keys) -> tuple[float, int]:
         return keys["rate"], 0

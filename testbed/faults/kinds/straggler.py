@@ -36,7 +36,10 @@ class Straggler(Cycle):
         return "stopped" if fault.down else "running"
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        return rng.choice(fabric.hosts), {"share": draws.part(rng, 0.2, 0.8), "period": draws.microseconds(rng, 2.0, 10.0)}
+        return rng.choice(fabric.hosts), {
+            "share": draws.part(rng, 0.2, 0.8),
+            "period": draws.microseconds(rng, 2.0, 10.0),
+        }
 
     def drain(self, keys: Keys) -> tuple[float, int]:
         return 1.0, keys["period"]

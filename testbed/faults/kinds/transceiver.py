@@ -20,8 +20,12 @@ class Links(metaclass=Written):
 
     words = "a number of links from 1 on, or a list of links' names"
     schema: ClassVar[dict[str, object]] = {
-        "type": ["integer", "string", "array"], "minimum": 1, "minLength": 1, "minItems": 1, "items": {"type": "string"}
-    }  # fmt: skip
+        "type": ["integer", "string", "array"],
+        "minimum": 1,
+        "minLength": 1,
+        "minItems": 1,
+        "items": {"type": "string"},
+    }
     example = "4"
 
     @staticmethod
@@ -30,7 +34,11 @@ class Links(metaclass=Written):
             value = int(value) if value.isascii() and value.isdigit() else value.split(",")
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             return value
-        if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
+        if (
+            isinstance(value, (list, tuple))
+            and value
+            and all(isinstance(name, str) for name in value)
+        ):
             return tuple(value)
         raise ValueError("must be a number of links from 1 on, or a list of links' names")
 
@@ -62,10 +70,15 @@ class Transceiver(Cycle):
         names = tuple(dict.fromkeys(fabric.link(name).name for name in selection))
         foreign = [name for name in names if name not in every]
         if foreign:
-            raise FaultError("links", f"= {foreign[0]!r} is no link of {on}: it has {', '.join(every)}")
+            raise FaultError(
+                "links", f"= {foreign[0]!r} is no link of {on}: it has {', '.join(every)}"
+            )
         return Target(self.name, on, keys, names)
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         on = rng.choice([*fabric.hosts, *fabric.switches])
         has = sum(on in (link.a.node, link.b.node) for link in fabric.links)
-        return on, {"links": rng.randint(1, has), **(draws.cycle(rng) if rng.random() < 0.5 else {})}
+        return on, {
+            "links": rng.randint(1, has),
+            **(draws.cycle(rng) if rng.random() < 0.5 else {}),
+        }

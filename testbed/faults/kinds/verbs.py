@@ -1,4 +1,5 @@
-"""Faults of RDMA verbs: a host's NIC fails completions, queue pairs and calls of its programs (agents/verbs/faults.py)."""
+"""Faults of RDMA verbs: a host's NIC fails completions, queue pairs and calls of its programs
+(agents/verbs/faults.py)."""
 
 from __future__ import annotations
 
@@ -16,17 +17,38 @@ from topologies.clos import Fabric
 from topologies.structs import one_of, text
 from topologies.units import Span
 
-ERRNOS = ("ENOMEM", "EAGAIN", "EACCES", "EBUSY", "EINVAL", "EIO", "EMFILE", "ENOSPC", "EOPNOTSUPP", "EPERM")
+ERRNOS = (
+    "ENOMEM",
+    "EAGAIN",
+    "EACCES",
+    "EBUSY",
+    "EINVAL",
+    "EIO",
+    "EMFILE",
+    "ENOSPC",
+    "EOPNOTSUPP",
+    "EPERM",
+)
 """What man pages of verbs name, and what programs treat apart [ours]."""
 PROGRAM = Key(
     "program", Annotated[str, text(r"[^\s\x00-\x1f]{1,255}", "a pid, or a command's name")],
     "whose verbs: a pid, a command's name or a Python file's; default: every program's",
 ).optional()  # fmt: skip
 _COUNT = Annotated[int, Meta(ge=0, le=1 << 53)]
-AFTER = Key("after", _COUNT, "how many completions, queue pairs or calls are spared first").optional(0)
+AFTER = Key(
+    "after", _COUNT, "how many completions, queue pairs or calls are spared first"
+).optional(0)
 COUNT = Key("count", _COUNT, "how many are hit; default: all while it lasts").optional()
-OF = Key("of", Annotated[str, one_of((faults.SEND, faults.RECV))], "completions of which requests, send or recv").optional(faults.SEND)
-STATUS = Key("status", Annotated[str, one_of(faults.STATUSES[1:])], "of the completion, as verbs call it without IBV_WC_")
+OF = Key(
+    "of",
+    Annotated[str, one_of((faults.SEND, faults.RECV))],
+    "completions of which requests, send or recv",
+).optional(faults.SEND)
+STATUS = Key(
+    "status",
+    Annotated[str, one_of(faults.STATUSES[1:])],
+    "of the completion, as verbs call it without IBV_WC_",
+)
 BY = Key("by", Span, "how much later a completion comes", in_us)
 CALL = Key("call", Annotated[str, one_of(faults.CALLS)], "the verb, without ibv_")
 ERRNO = Key("errno", Annotated[str, one_of(ERRNOS)], "the error of the verb").optional("ENOMEM")
@@ -39,7 +61,9 @@ class VerbsFault(Kind):
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         known = {"program": "ib_write_bw", "count": 1}
-        return rng.choice(list(fabric.hosts)), {key.name: known[key.name] for key in self.keys if key.name in known}
+        return rng.choice(list(fabric.hosts)), {
+            key.name: known[key.name] for key in self.keys if key.name in known
+        }
 
     def not_simulated(self, on: str) -> str:
         return "is for programs of RDMA verbs"
@@ -49,7 +73,11 @@ class VerbsFault(Kind):
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         keys = fault.target.keys
-        rule: dict[str, str | int] = {"what": self.does, "value": self.value(keys), "of": keys.get("of", keys.get("call", ""))}
+        rule: dict[str, str | int] = {
+            "what": self.does,
+            "value": self.value(keys),
+            "of": keys.get("of", keys.get("call", "")),
+        }
         rule |= {key: keys[key] for key in ("program", "after", "count") if key in keys}
         return machine.verbs(fault.target.host, fault.number, rule), ()
 

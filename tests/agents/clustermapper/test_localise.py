@@ -1,4 +1,5 @@
-"""The link that is named is the link that was broken: every link of a fabric, in either direction, lossy or dead."""
+"""The link that is named is the link that was broken: every link of a fabric, in either direction,
+lossy or dead."""
 
 from __future__ import annotations
 
@@ -34,14 +35,19 @@ def every_link_is_named(shift: int) -> None:
         model = Model(DEMO, Options(), number)
         model.run(8)
         model.rate[link.name] = (rate, 0.0) if upwards else (0.0, rate)
-        changed = model.run(400, lambda changed, name=link.name: any(v.link == name for v in changed))  # type: ignore[misc]
+        changed = model.run(
+            400, lambda changed, name=link.name: any(v.link == name for v in changed)
+        )  # type: ignore[misc]
         changed += model.run(20)
         if link.name not in {v.link for v in changed}:
             missed.append(link.name)
         wrong += [(link.name, v.link) for v in changed if v.link != link.name]
         state = model.localiser.verdicts[link.name].state
         assert state == DEAD if rate == 1.0 else state in (LOSSY, CLEAR_STATE)
-        assert [f.name for f in model.localiser.findings()] in ([link.name], [] if rate < 1 else None)
+        assert [f.name for f in model.localiser.findings()] in (
+            [link.name],
+            [] if rate < 1 else None,
+        )
     assert missed == [] and wrong == []
 
 
@@ -50,7 +56,8 @@ def every_link_is_named(shift: int) -> None:
     [(0.02, 800, 2400), (0.05, 240, 800), (0.2, 56, 120), (0.5, 24, 48), (1.0, 12, 16)],
 )
 def test_detection_time_against_loss_rate(rate: float, middle: float, most: float) -> None:
-    """docs/why/clustermapper.md states these figures: base RTTs from the onset to the verdict, deadline not included."""
+    """docs/why/clustermapper.md states these figures: base RTTs from the onset to the verdict,
+    deadline not included."""
     times: dict[str, list[float]] = {"nic": [], "fabric": []}
     links = [DEMO.links[k] for k in (0, 9, 30, 33, 40, 63)]
     for k, link in enumerate(links * 2):
@@ -85,7 +92,9 @@ def test_a_link_is_cleared_when_it_is_whole_again_and_blamed_anew_when_it_is_not
             model.run(300, lambda changed: bool(changed))
             assert model.localiser.verdicts[link].state != CLEAR_STATE
             model.run(60)
-            assert model.localiser.verdicts[link].state != CLEAR_STATE, "it lasts as long as the fault does"
+            assert model.localiser.verdicts[link].state != CLEAR_STATE, (
+                "it lasts as long as the fault does"
+            )
             model.rate.clear()
             begun = model.bucket
             changed = model.run(300, lambda changed: any(v.state == CLEAR_STATE for v in changed))
@@ -105,28 +114,45 @@ def test_the_rate_is_estimated() -> None:
 
 @pytest.mark.parametrize(
     "gone, up_too",
-    [([t0_name(2, 0)], True), ([t0_name(2, 1)], True), ([t1_name(2, 0), t1_name(2, 3)], True), ([t1_name(1, j) for j in range(4)], False)],
+    [
+        ([t0_name(2, 0)], True),
+        ([t0_name(2, 1)], True),
+        ([t1_name(2, 0), t1_name(2, 3)], True),
+        ([t1_name(1, j) for j in range(4)], False),
+    ],
     ids=["a T0", "another T0", "two T1s", "all T1s of a plane"],
 )
-def test_a_dead_switch_is_named_as_such_and_no_link_of_a_host(gone: list[str], up_too: bool) -> None:
+def test_a_dead_switch_is_named_as_such_and_no_link_of_a_host(
+    gone: list[str], up_too: bool
+) -> None:
     model = Model(DEMO, Options(), 2)
     model.run(20)
     for link in DEMO.links:
         if link.a.node in gone or link.b.node in gone:
             model.rate[link.name] = (1.0, float(up_too))
     model.run(60)
-    assert sorted((f.name, f.state) for f in model.localiser.findings()) == [(name, DEAD) for name in gone]
+    assert sorted((f.name, f.state) for f in model.localiser.findings()) == [
+        (name, DEAD) for name in gone
+    ]
 
 
 def test_several_faults_at_once_are_told_apart() -> None:
-    bad = {"h3:p1-t0-0": 0.3, "h1:p1-t0-0": 1.0, "p1-t0-0:p1-t1-2": 0.3, "p1-t0-0:p1-t1-1": 1.0, "h6:p0-t0-1": 0.2}
+    bad = {
+        "h3:p1-t0-0": 0.3,
+        "h1:p1-t0-0": 1.0,
+        "p1-t0-0:p1-t1-2": 0.3,
+        "p1-t0-0:p1-t1-1": 1.0,
+        "h6:p0-t0-1": 0.2,
+    }
     for seed in range(2):
         model = Model(DEMO, Options(), seed)
         model.run(20)
         model.rate = {link: (rate, 0.0) for link, rate in bad.items()}
         changed = model.run(120)
         assert {v.link for v in changed} == set(bad)
-        assert {f.name: f.state for f in model.localiser.findings()} == {n: DEAD if r == 1.0 else LOSSY for n, r in bad.items()}
+        assert {f.name: f.state for f in model.localiser.findings()} == {
+            n: DEAD if r == 1.0 else LOSSY for n, r in bad.items()
+        }
 
 
 def test_one_host_alone_names_its_links_too() -> None:
@@ -181,4 +207,6 @@ def test_a_window_begins_at_the_newest_bucket_that_is_old_enough() -> None:
                 break
         assert starts == wanted
         # Before the first bucket nothing had been counted.
-        assert [int(c) for c in counts[:, 1, 0]] == [bucket - (0 if start == past[0] else start) for start in wanted]
+        assert [int(c) for c in counts[:, 1, 0]] == [
+            bucket - (0 if start == past[0] else start) for start in wanted
+        ]

@@ -1,4 +1,5 @@
-"""Probers in the virtual network: real frames over every link, judged at their deadline, and the broken link named."""
+"""Probers in the virtual network: real frames over every link, judged at their deadline, and the
+broken link named."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from topologies.units import US, S, wire_time
 TINY = load_fabric("tiny")
 
 
-def world(fabric: Fabric, options: Options | None = None, seed: int = 1) -> tuple[VirtualNetwork, list[Mapper]]:
+def world(
+    fabric: Fabric, options: Options | None = None, seed: int = 1
+) -> tuple[VirtualNetwork, list[Mapper]]:
     mappers = [Mapper(fabric, h, options or Options(), seed, 77) for h in range(fabric.host_count)]
     net = VirtualNetwork(fabric, cast(list[Engine], mappers), seed=seed)
     for mapper in mappers:
@@ -42,11 +45,15 @@ class Runner:
     def look(self, now: int) -> None:
         for mapper in self.mappers:
             for note in mapper.take_reports():
-                self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
+                self.localiser.add(
+                    note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"]
+                )
         self.named += [(now, v.link, v.state) for v in self.localiser.judge(now)]
 
 
-def play(net: VirtualNetwork, runner: Runner, rtts: int, until: Callable[[], bool] = lambda: False) -> None:
+def play(
+    net: VirtualNetwork, runner: Runner, rtts: int, until: Callable[[], bool] = lambda: False
+) -> None:
     fabric = net.fabric
     for _ in range(rtts // 4):
         net.run(net.now + 4 * fabric.base_rtt_ps)
@@ -65,7 +72,13 @@ def test_on_a_healthy_fabric_every_probe_comes_back() -> None:
         told = mapper.counters()
         assert abs(told["mapper_tx"] - rounds * 2 * TINY.planes) <= 4 * TINY.planes
         assert told["mapper_tx"] - told["mapper_rx"] <= 2 * TINY.planes  # on their way
-        assert told["mapper_lost"] == told["mapper_foreign"] == told["mapper_corrupt"] == told["mapper_late"] == 0
+        assert (
+            told["mapper_lost"]
+            == told["mapper_foreign"]
+            == told["mapper_corrupt"]
+            == told["mapper_late"]
+            == 0
+        )
         assert min(mapper.sent_by) > 0, "every path has had its turn"
 
 
@@ -91,10 +104,14 @@ def test_the_link_that_is_named_is_the_link_that_was_broken() -> None:
 
 
 def test_full_queues_are_no_loss_and_a_dead_link_under_load_is_found() -> None:
-    """Standing queues at the trimming threshold, both ways, on everything that h0's probes of plane 0 pass."""
+    """Standing queues at the trimming threshold, both ways, on everything that h0's probes of plane
+    0 pass."""
     net, mappers = world(TINY)
     runner = Runner(TINY, mappers)
-    extra = {port: 2 * wire_time(TINY.trim_bytes(True), TINY.nic_rate) for port in ("p0-t0-0-d0", "p0-t0-0-u0", "p0-t1-0-d0")}
+    extra = {
+        port: 2 * wire_time(TINY.trim_bytes(True), TINY.nic_rate)
+        for port in ("p0-t0-0-d0", "p0-t0-0-u0", "p0-t1-0-d0")
+    }
     at: list[str] = []
     net.trace = lambda now, port, frame: at.append(port)
     net.jitter = lambda frame, link, now: extra.get(link_port(net, link), 0)
@@ -102,7 +119,8 @@ def test_full_queues_are_no_loss_and_a_dead_link_under_load_is_found() -> None:
     def link_port(net: VirtualNetwork, link: str) -> str:
         return next((p for p in extra if net.link_of[p] == link), "")
 
-    extra = {k: v * 7 // 24 for k, v in extra.items()}  # each link delays both ways: what three full queues make in all
+    # each link delays both ways: what three full queues make in all
+    extra = {k: v * 7 // 24 for k, v in extra.items()}
     play(net, runner, 200)
     assert runner.named == [] and all(m.counters()["mapper_lost"] == 0 for m in mappers)
     net.down.add("h0:p0-t0-0")
@@ -131,7 +149,8 @@ def test_a_damaged_probe_is_lost_and_said_to_be_damaged() -> None:
     class Hurting:
         def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
             nonlocal hurt
-            if port == 0 and buffer[start + headers.HEAD + 19] & 2:  # every other pair of sequence numbers
+            # every other pair of sequence numbers
+            if port == 0 and buffer[start + headers.HEAD + 19] & 2:
                 buffer[start + headers.HEAD + 27] ^= 4
                 hurt += 1
             Mapper.receive(mapper, now, port, buffer, start, length)
@@ -228,7 +247,8 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
     for length in (0, 50, 101, 102, probes.LENGTH, 300):
         mapper.receive(net.now, 0, bytearray(rng.randbytes(length)), 0, length)
     assert mapper.frames.foreign >= 6 and (list(mapper.sent_by), list(mapper.lost_by)) == before
-    good = probes.frame(mapper.probed[0], 77, 1, 0)  # a copy of one that came back already is not counted twice
+    # a copy of one that came back already is not counted twice
+    good = probes.frame(mapper.probed[0], 77, 1, 0)
     mapper.receive(net.now, 0, good, 0, len(good))
     play(net, runner, 20)
     assert sum(mapper.lost_by) == 0
@@ -253,7 +273,8 @@ def test_what_was_counted_is_told_before_the_answer_that_probing_has_ended() -> 
     agent = Agent(TINY, 0, nic, lambda line: None, notes.append, lambda: now)
     assert "ok" in agent.answer({"op": "mapper_start", "seed": 1})
     now += 2 * nic.mapper.bucket_ps
-    nic.mapper.timer(now)  # a bucket is full, and the loop hears of the request before it passes on what was found
+    # a bucket is full, and the loop hears of the request before it passes on what was found
+    nic.mapper.timer(now)
     assert "ok" in agent.answer({"op": "mapper_stop"})
     assert [note["event"] for note in notes] == ["mapper"]
     agent.advance()

@@ -41,7 +41,11 @@ def test_modes() -> None:
     assert Policy(DEMO, Options(policy="report")).decide(0, [lossy(NIC), lossy(UPPER)]) == []
     switch = dead("p0-t1-1", "p0-t0-0:p0-t1-1", "p0-t0-1:p0-t1-1")
     made = Policy(DEMO, Options(policy="all")).decide(0, [lossy(NIC), lossy(UPPER), switch])
-    assert {(d.what, d.entry) for d in made} == {("deny", NIC), ("deny", UPPER), ("deny", "p0-t1-1")}
+    assert {(d.what, d.entry) for d in made} == {
+        ("deny", NIC),
+        ("deny", UPPER),
+        ("deny", "p0-t1-1"),
+    }
 
 
 def test_a_port_without_carrier_is_the_hosts_own_business() -> None:
@@ -57,7 +61,9 @@ def test_it_is_allowed_after_a_hold_down_that_doubles() -> None:
         now += RTT
         assert policy.decide(now, []) == []
         assert policy.decide(now + (hold - 1) * RTT, []) == []
-        assert policy.decide(now + (hold - 1) * RTT, [lossy(NIC)]) == [], "not clear yet: the hold-down begins anew"
+        assert policy.decide(now + (hold - 1) * RTT, [lossy(NIC)]) == [], (
+            "not clear yet: the hold-down begins anew"
+        )
         now += hold * RTT
         assert policy.decide(now, []) == []
         (made,) = policy.decide(now + hold * RTT, [])
@@ -88,7 +94,9 @@ def test_a_denial_is_lifted_when_everything_else_dies() -> None:
     made = policy.decide(1, [lossy("h0:p0-t0-0"), dead("h0:p1-t0-0", carrier=False)])
     assert [d[:2] for d in made] == [("allow", "h0:p0-t0-0"), ("kept", "h0:p0-t0-0")]
     assert policy.denied == {}
-    assert [d[:2] for d in policy.decide(2, [lossy("h0:p0-t0-0")])] == [("deny", "h0:p0-t0-0")], "once the other is back"
+    assert [d[:2] for d in policy.decide(2, [lossy("h0:p0-t0-0")])] == [("deny", "h0:p0-t0-0")], (
+        "once the other is back"
+    )
 
 
 def test_a_dead_plane_counts_as_gone() -> None:
@@ -102,21 +110,33 @@ def test_a_dead_plane_counts_as_gone() -> None:
 def test_cut_is_what_the_paths_say(bad: set[str]) -> None:
     hosts = range(TINY.host_count)
     assert cut(TINY, bad) == {
-        (a, b) for a in hosts for b in hosts
-        if a < b and all({li.name for li in path_links(TINY, a, b, ev)} & bad for ev in path_evs(TINY, a, b))
-    }  # fmt: skip
+        (a, b)
+        for a in hosts
+        for b in hosts
+        if a < b
+        and all({li.name for li in path_links(TINY, a, b, ev)} & bad for ev in path_evs(TINY, a, b))
+    }
 
 
-FOUND = st.tuples(st.sampled_from([link.name for link in TINY.links]), st.sampled_from([LOSSY, DEAD]), st.floats(0.01, 1))
+FOUND = st.tuples(
+    st.sampled_from([link.name for link in TINY.links]),
+    st.sampled_from([LOSSY, DEAD]),
+    st.floats(0.01, 1),
+)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(FOUND, max_size=6), max_size=12))
-def test_two_hosts_with_a_living_path_keep_one_that_is_not_denied(story: list[list[tuple[str, str, float]]]) -> None:
+def test_two_hosts_with_a_living_path_keep_one_that_is_not_denied(
+    story: list[list[tuple[str, str, float]]],
+) -> None:
     policy = Policy(TINY, Options(policy="all", hold=2))
     entries: set[str] = set()
     for now, found in enumerate(story):
-        findings = [Finding(name, state, (name,), rate, True, 0) for name, state, rate in {f[0]: f for f in found}.values()]
+        findings = [
+            Finding(name, state, (name,), rate, True, 0)
+            for name, state, rate in {f[0]: f for f in found}.values()
+        ]
         for what, entry, _ in policy.decide(now * TINY.base_rtt_ps, findings):
             if what == "deny":
                 assert entry not in entries
@@ -126,7 +146,11 @@ def test_two_hosts_with_a_living_path_keep_one_that_is_not_denied(story: list[li
         assert entries == set(policy.denied)
         gone = {f.name for f in findings if f.state == DEAD}
         for a, b in permutations(range(TINY.host_count), 2):
-            alive = {ev for ev in path_evs(TINY, a, b) if not {li.name for li in path_links(TINY, a, b, ev)} & gone}
+            alive = {
+                ev
+                for ev in path_evs(TINY, a, b)
+                if not {li.name for li in path_links(TINY, a, b, ev)} & gone
+            }
             assert not alive or alive - denied(TINY, entries, a, b)
 
 

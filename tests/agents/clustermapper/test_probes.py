@@ -25,7 +25,11 @@ SHAPES = ["tiny", "demo-1p", "cluster-b", "cluster-d", "pod64"]
 def travel(fabric: Fabric, host: int, path: probes.Path) -> tuple[list[str], str]:
     """The cables a probe takes by the static tables, and where it ends."""
     tables = static_tables(fabric)
-    ends = {port.name: (link.name, other.node) for link in fabric.links for port, other in ((link.a, link.b), (link.b, link.a))}
+    ends = {
+        port.name: (link.name, other.node)
+        for link in fabric.links
+        for port, other in ((link.a, link.b), (link.b, link.a))
+    }
     cable, node = ends[f"h{host}-p{path.plane}"]
     taken, address = [cable], path.head[38:54]
     while not node.startswith("h"):
@@ -44,7 +48,11 @@ def test_probes_come_back_to_their_sender_over_the_links_they_are_meant_for(name
         assert [path.cell for path in every] == list(range(probes.cells(fabric)))
         for path in every:
             nic = probes.nic_link(fabric, path.plane, host)
-            upper = [probes.upper_link(path.plane, fabric.t0_of(host), path.t1)] * 2 if path.t1 >= 0 else []
+            upper = (
+                [probes.upper_link(path.plane, fabric.t0_of(host), path.t1)] * 2
+                if path.t1 >= 0
+                else []
+            )
             assert travel(fabric, host, path) == ([nic, *upper, nic], f"h{host}")
             assert probes.cell_of(fabric, path.plane, path.t1) == path.cell
 
@@ -52,7 +60,11 @@ def test_probes_come_back_to_their_sender_over_the_links_they_are_meant_for(name
 @pytest.mark.parametrize("port", [4791, 4971])
 def test_probes_have_the_port_after_mrc(port: int) -> None:
     fabric = load_fabric("tiny").with_(udp_port=port)
-    assert int.from_bytes(probes.paths(fabric, 0)[0].head[96:98], "big") == probes.probe_port(fabric) == port + 1
+    assert (
+        int.from_bytes(probes.paths(fabric, 0)[0].head[96:98], "big")
+        == probes.probe_port(fabric)
+        == port + 1
+    )
 
 
 def test_a_probe_is_data_that_is_neither_trimmed_nor_marked() -> None:
@@ -89,7 +101,9 @@ def test_reading_never_raises(noise: bytes) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("options", [DEFAULT, Options(share=1.0), Options(share=0.6)])
-def test_every_upper_link_has_two_hosts_at_any_time_and_every_host_every_t1_in_the_end(name: str, options: Options) -> None:
+def test_every_upper_link_has_two_hosts_at_any_time_and_every_host_every_t1_in_the_end(
+    name: str, options: Options
+) -> None:
     fabric = load_fabric(name)
     for plane in range(fabric.planes):
         for t0 in range(fabric.t0_per_plane):
@@ -101,7 +115,9 @@ def test_every_upper_link_has_two_hosts_at_any_time_and_every_host_every_t1_in_t
                 assert set(cover) == set(range(fabric.t1_per_plane))
                 assert min(cover.values()) >= min(2, fabric.hosts_per_t0)
                 for h, share in shares.items():
-                    assert len(set(share)) == len(share) >= options.share * fabric.t1_per_plane - 0.5
+                    assert (
+                        len(set(share)) == len(share) >= options.share * fabric.t1_per_plane - 0.5
+                    )
                     passed[h] |= set(share)
             assert all(seen == set(range(fabric.t1_per_plane)) for seen in passed.values())
 
@@ -109,9 +125,13 @@ def test_every_upper_link_has_two_hosts_at_any_time_and_every_host_every_t1_in_t
 @given(
     st.integers(1, 9), st.integers(1, 9), st.integers(0, 99), st.integers(0, 40),
 )  # fmt: skip
-def test_two_hosts_for_every_upper_link_whatever_the_shape(hosts: int, t1s: int, seed: int, epoch: int) -> None:
+def test_two_hosts_for_every_upper_link_whatever_the_shape(
+    hosts: int, t1s: int, seed: int, epoch: int
+) -> None:
     fabric = load_fabric("tiny").with_(hosts_per_t0=hosts, t1_per_plane=t1s)
-    cover = Counter(t1 for h in range(hosts) for t1 in probes.share(fabric, DEFAULT, seed, h, 0, epoch))
+    cover = Counter(
+        t1 for h in range(hosts) for t1 in probes.share(fabric, DEFAULT, seed, h, 0, epoch)
+    )
     assert set(cover) == set(range(t1s)) and min(cover.values()) >= min(2, hosts)
 
 
@@ -125,7 +145,11 @@ def test_a_round_probes_every_plane_once_and_shares_take_turns() -> None:
         assert to_t0 == [probes.cell_of(fabric, p) for p in range(fabric.planes)]
         assert [cell // (fabric.t1_per_plane + 1) for cell in to_t1] == list(range(fabric.planes))
         seen.update(to_t1)
-    assert set(seen) == {probes.cell_of(fabric, p, j) for p in range(fabric.planes) for j in range(fabric.t1_per_plane)}
+    assert set(seen) == {
+        probes.cell_of(fabric, p, j)
+        for p in range(fabric.planes)
+        for j in range(fabric.t1_per_plane)
+    }
     assert set(seen.values()) == {rounds // fabric.t1_per_plane}
 
 
@@ -144,14 +168,24 @@ def test_probes_take_less_than_one_per_cent_of_a_port(name: str, mtu: int) -> No
         bits = 2 * probes.LENGTH * 8
         assert bits * S / interval <= 0.0100001 * fabric.nic_rate
     if mtu == 4096:
-        assert probes.interval_ps(fabric, DEFAULT) == 2 * fabric.base_rtt_ps  # the default is not what the bound makes of it
+        # the default is not what the bound makes of it
+        assert probes.interval_ps(fabric, DEFAULT) == 2 * fabric.base_rtt_ps
 
 
 @pytest.mark.parametrize("trimming", [True, False])
 def test_the_deadline_outlasts_full_queues_both_ways(trimming: bool) -> None:
     fabric = load_fabric("demo").with_(trimming=trimming)
-    queued = [fabric.trim_bytes(False), fabric.trim_bytes(False), fabric.trim_bytes(True)] if trimming else [fabric.buffer_bytes] * 3
-    slowest = sum(size * BYTE / rate for size, rate in zip(queued, (fabric.fabric_rate, fabric.fabric_rate, fabric.nic_rate), strict=True))
+    queued = (
+        [fabric.trim_bytes(False), fabric.trim_bytes(False), fabric.trim_bytes(True)]
+        if trimming
+        else [fabric.buffer_bytes] * 3
+    )
+    slowest = sum(
+        size * BYTE / rate
+        for size, rate in zip(
+            queued, (fabric.fabric_rate, fabric.fabric_rate, fabric.nic_rate), strict=True
+        )
+    )
     assert probes.deadline_ps(fabric) > fabric.base_rtt_ps + slowest
     assert probes.deadline_ps(fabric) < (12 if trimming else 30) * fabric.base_rtt_ps
 
@@ -170,10 +204,15 @@ def test_shares_differ_by_seed_and_not_by_host() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"intervall": 3}, "interval"), ({"interval": 0}, "0.1"), ({"interval": True}, "number"), ({"share": 2}, "0..1"),
-        ({"policy": "no"}, "nic-links"), (7, "true, false or a table"), ({"threshold": "1 %"}, "number"),
+        ({"intervall": 3}, "interval"),
+        ({"interval": 0}, "0.1"),
+        ({"interval": True}, "number"),
+        ({"share": 2}, "0..1"),
+        ({"policy": "no"}, "nic-links"),
+        (7, "true, false or a table"),
+        ({"threshold": "1 %"}, "number"),
     ],
-)  # fmt: skip
+)
 def test_bad_options_are_one_line(data: object, words: str) -> None:
     with pytest.raises(ValueError, match=words) as told:
         Options.read(data)
@@ -182,4 +221,8 @@ def test_bad_options_are_one_line(data: object, words: str) -> None:
 
 def test_options_survive_the_way_to_an_agent() -> None:
     made = Options.read({"interval": 4, "policy": "all"})
-    assert Options.read(made.to_dict()) == made and made.interval == 4 and Options.read(True) == Options()
+    assert (
+        Options.read(made.to_dict()) == made
+        and made.interval == 4
+        and Options.read(True) == Options()
+    )

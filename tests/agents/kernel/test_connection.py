@@ -1,4 +1,5 @@
-"""Two queue pairs over real sockets of the loopback: completions, receive requests, the ways it ends."""
+"""Two queue pairs over real sockets of the loopback: completions, receive requests, the ways it
+ends."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import pytest
 
 from agents.kernel.connection import CLOSED, ERROR, HELD, OPEN, Connection
 from agents.kernel.framing import HELLO, WRITE, Header, Memory
-from agents.transport import FLUSHED, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED, Completion, Event, Region
+from agents.transport import (
+    FLUSHED,
+    OK,
+    RECEIVE,
+    REMOTE_ACCESS,
+    RETRY_EXCEEDED,
+    Completion,
+    Event,
+    Region,
+)
 from agents.transport import WRITE as WRITE_DONE
 from tests.waiting import wait_until
 
@@ -35,8 +45,12 @@ class End:
         self.connection.readable(now)
         self.connection.look(now)
 
-    def write(self, other: End, data: bytes, offset: int = 0, imm: int = -1, wr_id: int = 1) -> None:
-        self.connection.post_write(0, wr_id, memoryview(data), other.region.va + offset, other.region.rkey, imm)
+    def write(
+        self, other: End, data: bytes, offset: int = 0, imm: int = -1, wr_id: int = 1
+    ) -> None:
+        self.connection.post_write(
+            0, wr_id, memoryview(data), other.region.va + offset, other.region.rkey, imm
+        )
 
 
 @pytest.fixture
@@ -80,8 +94,13 @@ def test_many_messages_both_ways_in_order(pair: tuple[End, End]) -> None:
     until(pair, lambda: all(len(end.made) == 400 for end in pair))
     for end in pair:
         for kind in (WRITE_DONE, RECEIVE):
-            assert [(c.wr_id, c.imm) for c in end.made if c.kind == kind] == [(i, i) for i in range(200)]
-        assert all(end.held[i * 200 : i * 200 + 4 * (i % 50)] == i.to_bytes(4, "big") * (i % 50) for i in range(200))
+            assert [(c.wr_id, c.imm) for c in end.made if c.kind == kind] == [
+                (i, i) for i in range(200)
+            ]
+        assert all(
+            end.held[i * 200 : i * 200 + 4 * (i % 50)] == i.to_bytes(4, "big") * (i % 50)
+            for i in range(200)
+        )
 
 
 def test_a_write_is_not_complete_before_the_peers_kernel_has_it(pair: tuple[End, End]) -> None:
@@ -119,7 +138,9 @@ def test_no_more_is_read_when_too_many_immediates_wait(pair: tuple[End, End]) ->
     assert [c.imm for c in right.made] == list(range(HELD + 500))
 
 
-def test_a_write_out_of_bounds_ends_the_queue_pair_and_touches_nothing(pair: tuple[End, End]) -> None:
+def test_a_write_out_of_bounds_ends_the_queue_pair_and_touches_nothing(
+    pair: tuple[End, End],
+) -> None:
     left, right = pair
     right.connection.post_recv(3)
     left.write(right, bytes([255]) * 100, len(right.held) - 99)

@@ -1,4 +1,5 @@
-"""Packets for the kernel's sockets are held as long as their path takes, keep their order, and lose their outer header."""
+"""Packets for the kernel's sockets are held as long as their path takes, keep their order, and lose
+their outer header."""
 
 from __future__ import annotations
 
@@ -38,8 +39,11 @@ def ends() -> Iterator[Ends]:
 
 
 def on_the_way_ps(length: int, links: int) -> float:
-    """Of a packet of ``length`` bytes, with the outer header and Ethernet's. Its time counts once: switches cut through."""
-    return (DEMO.local_delay_ps if links == 2 else DEMO.delay_ps) + (length + 54) * BYTE / DEMO.nic_rate
+    """Of a packet of ``length`` bytes, with the outer header and Ethernet's. Its time counts once:
+    switches cut through."""
+    return (DEMO.local_delay_ps if links == 2 else DEMO.delay_ps) + (
+        length + 54
+    ) * BYTE / DEMO.nic_rate
 
 
 def inner(src: int, length: int) -> bytes:
@@ -50,7 +54,15 @@ def inner(src: int, length: int) -> bytes:
 def outer(packet: bytes, hops: int, plane: int = 0) -> bytes:
     """As it reaches the host's port, without Ethernet's header."""
     target = outer_address((host_usid(DEMO, plane, HOST),))
-    return b"\x60" + bytes(3) + len(packet).to_bytes(2, "big") + bytes((41, hops)) + bytes(16) + target + packet
+    return (
+        b"\x60"
+        + bytes(3)
+        + len(packet).to_bytes(2, "big")
+        + bytes((41, hops))
+        + bytes(16)
+        + target
+        + packet
+    )
 
 
 def arrivals(end: socket.socket) -> list[bytes]:
@@ -96,7 +108,9 @@ def test_a_packet_that_comes_while_others_are_read_is_not_early(ends: Ends) -> N
     assert arrivals(far) == sent[1:]
 
 
-def test_a_short_packet_overtakes_no_long_one_of_its_port_and_waits_for_no_other_ports(ends: Ends) -> None:
+def test_a_short_packet_overtakes_no_long_one_of_its_port_and_waits_for_no_other_ports(
+    ends: Ends,
+) -> None:
     delay, far = ends
     long, short, other = inner(0, 4140), inner(0, 60), inner(1, 60)
     for packet, plane in ((long, 1), (short, 1), (other, 2)):
@@ -123,7 +137,14 @@ def test_places_are_used_again(ends: Ends) -> None:
         bytes(200),
         outer(inner(0, 60), THREE)[:80],
         outer(inner(0, 60), THREE, plane=9),
-        b"\x60" + bytes(5) + b"\x3a\xff" + bytes(16) + bytes.fromhex("ff02") + bytes(13) + b"\x02" + bytes(100),
+        b"\x60"
+        + bytes(5)
+        + b"\x3a\xff"
+        + bytes(16)
+        + bytes.fromhex("ff02")
+        + bytes(13)
+        + b"\x02"
+        + bytes(100),
     ],
     ids=["empty", "zeros", "no inner packet", "a plane that is not there", "a router solicitation"],
 )

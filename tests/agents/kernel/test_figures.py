@@ -1,4 +1,5 @@
-"""What is read from the kernel: answers of its routing table, TCP_INFO, interface counters, and how bytes are split."""
+"""What is read from the kernel: answers of its routing table, TCP_INFO, interface counters, and how
+bytes are split."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from agents.kernel.ports import HEADERS, PortBytes, bad_checksums, split
 from agents.kernel.routes import Routes, first_segment, request
 from agents.packets import rtnetlink
 from topologies import load_fabric
-from topologies.addressing import host_of_inner, host_of_plane, inner_address, path_address, plane_address
+from topologies.addressing import (
+    host_of_inner,
+    host_of_plane,
+    inner_address,
+    path_address,
+    plane_address,
+)
 
 TINY = load_fabric("tiny")
 
@@ -33,7 +40,12 @@ def test_a_connection_tells_of_itself() -> None:
             assert flow.local == (socket.inet_pton(socket.AF_INET6, "::1"), left.getsockname()[1])
             assert flow.remote == (socket.inet_pton(socket.AF_INET6, "::1"), port)
             assert flow.info.state == 1 and flow.info.data_segs_out == 1 and flow.info.segs_out >= 2
-            assert flow.info.cwnd > 0 and flow.info.mss > 500 and flow.info.rtt_us > 0 and flow.info.total_retrans == 0
+            assert (
+                flow.info.cwnd > 0
+                and flow.info.mss > 500
+                and flow.info.rtt_us > 0
+                and flow.info.total_retrans == 0
+            )
             assert unacknowledged(left) in (0, 1000) and unsent(left) == 0
 
 
@@ -46,7 +58,8 @@ def test_an_older_kernels_info_has_no_count_of_timeouts() -> None:
 
 
 def route(ev: int, number: int) -> bytes:
-    """The kernel's answer number ``number`` to a question for the route from h0 to h3: EV ``ev``."""
+    """The kernel's answer number ``number`` to a question for the route from h0 to h3: EV
+    ``ev``."""
     header = struct.pack("=BBBBHBB", 43, 2, 4, 0, 0, 0, 0)  # a routing header of one segment
     tunnel = struct.pack("=i", 2) + header[:8] + path_address(TINY, 0, 3, ev)
     encap = struct.pack("=HH", 4 + len(tunnel), 1) + tunnel
@@ -64,7 +77,8 @@ def test_a_routes_segment_is_found() -> None:
 
 
 def test_a_late_answer_is_not_taken_for_the_next_flows() -> None:
-    """The kernel's answer to a question that was given up comes before the one to the next question."""
+    """The kernel's answer to a question that was given up comes before the one to the next
+    question."""
     routes = Routes(TINY, 0)
     routes.close()
 
@@ -90,7 +104,8 @@ def test_a_late_answer_is_not_taken_for_the_next_flows() -> None:
 
 
 def test_who_has_just_connected_is_told_the_path_however_young_the_last_look_is() -> None:
-    """A fault on a path that is in use asks at once; what was looked at some milliseconds before had no connection yet."""
+    """A fault on a path that is in use asks at once; what was looked at some milliseconds before
+    had no connection yet."""
     engine = Endpoint(TINY, 0, WallClock(), "tcp", {}, 1)
     engine._routes = Routes(TINY, 0)
     engine._routes.close()
@@ -107,15 +122,23 @@ def test_a_split_loses_nothing(amount: int, weights: list[int]) -> None:
     assert sum(parts) == amount and len(parts) == len(weights) and min(parts) >= 0
     if any(weights):
         assert all(part == 0 for part, weight in zip(parts, weights, strict=True) if not weight)
-        assert all(abs(part - amount * weight / sum(weights)) <= len(weights) for part, weight in zip(parts, weights, strict=True))
+        assert all(
+            abs(part - amount * weight / sum(weights)) <= len(weights)
+            for part, weight in zip(parts, weights, strict=True)
+        )
 
 
 def test_port_bytes_are_payload(tmp_path: Path) -> None:
     file = tmp_path / "dev"
 
     def set_to(*counts: tuple[int, int, int, int]) -> None:
-        lines = [f" h0-p{i}: {r} {rp} 0 0 0 0 0 0 {t} {tp} 0 0 0 0 0 0" for i, (r, rp, t, tp) in enumerate(counts)]
-        file.write_text("one\ntwo\n    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n" + "\n".join(lines) + "\n")
+        lines = [
+            f" h0-p{i}: {r} {rp} 0 0 0 0 0 0 {t} {tp} 0 0 0 0 0 0"
+            for i, (r, rp, t, tp) in enumerate(counts)
+        ]
+        file.write_text(
+            "one\ntwo\n    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n" + "\n".join(lines) + "\n"
+        )
 
     set_to((0, 0, 0, 0), (0, 0, 0, 0))
     ports = PortBytes(["h0-p0", "h0-p1"], file)
@@ -128,7 +151,10 @@ def test_port_bytes_are_payload(tmp_path: Path) -> None:
 
 def test_bad_checksums_are_those_of_tcp(tmp_path: Path) -> None:
     file = tmp_path / "snmp"
-    file.write_text("Ip: Forwarding\nIp: 2\nTcp: InSegs InErrs OutRsts InCsumErrors\nTcp: 9 8 7 6\nUdp: InCsumErrors\nUdp: 5\n")
+    file.write_text(
+        "Ip: Forwarding\nIp: 2\nTcp: InSegs InErrs OutRsts InCsumErrors\nTcp: 9 8 7 6\n"
+        "Udp: InCsumErrors\nUdp: 5\n"
+    )
     assert bad_checksums(file) == 6
     assert bad_checksums() >= 0
 
@@ -147,14 +173,24 @@ def test_options_name_what_there_is() -> None:
         Options("mptcp", TINY.with_(planes=9), {})
 
 
-def test_a_connection_is_given_up_after_the_same_time_of_the_network_at_every_dilation_but_never_soon() -> None:
+def test_a_connection_is_given_up_after_the_same_network_time_at_every_dilation_never_soon() -> (
+    None
+):
     usual = Options("tcp", TINY, {})
-    assert [usual.user_timeout_s(WallClock(dilation)) for dilation in (1e4, 1e5, 1e6)] == pytest.approx([20, 160, 1600])
+    assert [
+        usual.user_timeout_s(WallClock(dilation)) for dilation in (1e4, 1e5, 1e6)
+    ] == pytest.approx([20, 160, 1600])
     assert Options("tcp", TINY, {"user_timeout": 5}).user_timeout_s(WallClock(1e6)) == 5
 
 
 def test_plane_addresses_are_nobody_elses() -> None:
-    seen = {plane_address(plane, host) for plane in range(8) for host in range(64)} | {inner_address(host) for host in range(64)}
+    seen = {plane_address(plane, host) for plane in range(8) for host in range(64)} | {
+        inner_address(host) for host in range(64)
+    }
     assert len(seen) == 9 * 64
-    assert all(host_of_plane(plane_address(p, h)) == (p, h) and host_of_inner(plane_address(p, h)) == -1 for p in (0, 7) for h in (0, 63))
+    assert all(
+        host_of_plane(plane_address(p, h)) == (p, h) and host_of_inner(plane_address(p, h)) == -1
+        for p in (0, 7)
+        for h in (0, 63)
+    )
     assert host_of_plane(inner_address(3)) == (-1, -1) == host_of_plane(bytes(16))

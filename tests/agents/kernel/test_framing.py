@@ -1,4 +1,5 @@
-"""Messages as a stream: however it is cut, everything lands where its header says, and nothing else is touched."""
+"""Messages as a stream: however it is cut, everything lands where its header says, and nothing else
+is touched."""
 
 from __future__ import annotations
 
@@ -6,10 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.kernel.framing import BYE, HEADER_BYTES, HELLO, WRITE, FramingError, Header, Inbound, Memory
+from agents.kernel.framing import (
+    BYE,
+    HEADER_BYTES,
+    HELLO,
+    WRITE,
+    FramingError,
+    Header,
+    Inbound,
+    Memory,
+)
 
 SIZE = 4096
-MESSAGES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.binary(max_size=300), st.integers(-1, 0xFFFFFFFF)), max_size=12)
+MESSAGES = st.lists(
+    st.tuples(st.integers(0, SIZE - 1), st.binary(max_size=300), st.integers(-1, 0xFFFFFFFF)),
+    max_size=12,
+)
 
 
 def feed(inbound: Inbound, stream: bytes, cuts: list[int]) -> list[Header]:
@@ -30,7 +43,9 @@ def feed(inbound: Inbound, stream: bytes, cuts: list[int]) -> list[Header]:
 
 
 @given(MESSAGES, st.lists(st.integers(1, 500), min_size=1, max_size=6))
-def test_any_cutting_gives_the_same_memory(messages: list[tuple[int, bytes, int]], cuts: list[int]) -> None:
+def test_any_cutting_gives_the_same_memory(
+    messages: list[tuple[int, bytes, int]], cuts: list[int]
+) -> None:
     memory = Memory()
     held = bytearray(SIZE + 300)
     region = memory.register(held)
@@ -61,7 +76,9 @@ def test_noise_never_lands(noise: bytes) -> None:
 def test_a_write_stays_within_its_region(va: int, rkey: int, length: int) -> None:
     memory = Memory()
     first, second = memory.register(bytearray(100)), memory.register(bytearray(100))
-    inside = any(r.rkey == rkey and r.va <= va and va + length <= r.va + r.length for r in (first, second))
+    inside = any(
+        r.rkey == rkey and r.va <= va and va + length <= r.va + r.length for r in (first, second)
+    )
     if inside:
         memory.at(va, rkey, length)
     else:
@@ -81,7 +98,13 @@ def test_the_edges_of_a_region(past: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [Header(WRITE, 0, 0, 0, -2), Header(WRITE, 0, 0, 0, 1 << 32), Header(HELLO, 0, 0, 1, -1), Header(BYE, 0, 0, 9, -1)]
+    "bad",
+    [
+        Header(WRITE, 0, 0, 0, -2),
+        Header(WRITE, 0, 0, 0, 1 << 32),
+        Header(HELLO, 0, 0, 1, -1),
+        Header(BYE, 0, 0, 9, -1),
+    ],
 )
 def test_headers_that_no_peer_sends(bad: Header) -> None:
     with pytest.raises(FramingError):

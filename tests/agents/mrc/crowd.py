@@ -1,4 +1,5 @@
-"""Many hosts that send at once over the virtual network: incasts and permutations. Uses only the public contract."""
+"""Many hosts that send at once over the virtual network: incasts and permutations. Uses only the
+public contract."""
 
 from __future__ import annotations
 
@@ -16,9 +17,12 @@ RACK16 = near(Fabric("rack16", 4, 2, 8, 8))
 
 
 class Flow:
-    """One QP that always has something to send, or one message; every message's bytes are checked when it completes."""
+    """One QP that always has something to send, or one message; every message's bytes are checked
+    when it completes."""
 
-    def __init__(self, engines: list[Endpoint], src: int, dst: int, now: int, size: int, endless: bool) -> None:
+    def __init__(
+        self, engines: list[Endpoint], src: int, dst: int, now: int, size: int, endless: bool
+    ) -> None:
         self.src, self.dst = src, dst
         self.sender, self.receiver = engines[src], engines[dst]
         self.qpn, self.remote_qpn = connect(self.sender, self.receiver, src, dst, now)
@@ -62,9 +66,15 @@ class Crowd:
     """A fabric, an engine per host, and flows ``(src, dst)`` that start together."""
 
     def __init__(
-        self, fabric: Fabric, pairs: list[tuple[int, int]], *, options: dict[str, Any] | None = None, seed: int = 1, size: int = 100_000,
+        self,
+        fabric: Fabric,
+        pairs: list[tuple[int, int]],
+        *,
+        options: dict[str, Any] | None = None,
+        seed: int = 1,
+        size: int = 100_000,
         endless: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.fabric = fabric
         self.engines = [Endpoint(fabric, h, options or {}, seed) for h in range(fabric.host_count)]
         self.net = VirtualNetwork(fabric, list(self.engines), seed=seed)
@@ -88,7 +98,8 @@ class Crowd:
         return self.net.run(self.net.now + int(rtts * self.fabric.base_rtt_ps), done)
 
     def rates(self, rtts: float) -> list[float]:
-        """Payload each flow places from now on for so long, as a share of a host's payload line rate."""
+        """Payload each flow places from now on for so long, as a share of a host's payload line
+        rate."""
         before = [f.placed for f in self.flows]
         began = self.net.now
         self.run(rtts)
@@ -101,7 +112,10 @@ class Crowd:
     def last_hop(self, host: int) -> list[Any]:
         """The egress ports towards a host, plane by plane."""
         f = self.fabric
-        return [self.net.ports[f"p{p}-t0-{f.t0_of(host)}-d{f.downlink_of(host)}"] for p in range(f.planes)]
+        return [
+            self.net.ports[f"p{p}-t0-{f.t0_of(host)}-d{f.downlink_of(host)}"]
+            for p in range(f.planes)
+        ]
 
     @property
     def wrong(self) -> int:

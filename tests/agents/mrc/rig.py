@@ -1,4 +1,5 @@
-"""What the engine's tests share: fabrics, pairs of engines, writes with known bytes. Uses only the public contract."""
+"""What the engine's tests share: fabrics, pairs of engines, writes with known bytes. Uses only the
+public contract."""
 
 from __future__ import annotations
 
@@ -51,7 +52,15 @@ class Side:
 class Rig:
     """Two hosts of a fabric with one QP between them, over the virtual network."""
 
-    def __init__(self, fabric: Fabric, a: int, b: int, size: int, options: dict[str, Any] | None = None, seed: int = 1) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        a: int,
+        b: int,
+        size: int,
+        options: dict[str, Any] | None = None,
+        seed: int = 1,
+    ) -> None:
         self.fabric = fabric
         engines = [Endpoint(fabric, h, options or {}, seed) for h in range(fabric.host_count)]
         self.net = VirtualNetwork(fabric, list(engines))

@@ -1,4 +1,5 @@
-"""MRC with a mechanism turned off: that one is gone, the others are there, and every byte still arrives."""
+"""MRC with a mechanism turned off: that one is gone, the others are there, and every byte still
+arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ def used(rig: Busy, since: int) -> set[int]:
     return {ev_of(f) for t, h, f in rig.sent if h == 0 and t > since and is_data(f)}
 
 
-@pytest.mark.parametrize("options, skipped", [({}, True), ({"skip": False}, False), ({"oblivious": True}, False)])
+@pytest.mark.parametrize(
+    "options, skipped", [({}, True), ({"skip": False}, False), ({"oblivious": True}, False)]
+)
 def test_without_skip_a_mark_passes_no_path_over(options: dict[str, Any], skipped: bool) -> None:
     rig = Busy(writes=2, **options)
     paths = rig.requester.paths

@@ -1,6 +1,8 @@
-"""Whole engines over the virtual network: healthy, with dead paths and ports, over the edge of PSNs.
+"""Whole engines over the virtual network: healthy, with dead paths and ports, over the edge of
+PSNs.
 
-That every byte lands once whatever the fabric does is told by the stories of tests/properties/test_delivery.py.
+That every byte lands once whatever the fabric does is told by the stories of
+tests/properties/test_delivery.py.
 """
 
 from __future__ import annotations
@@ -21,8 +23,14 @@ from topologies.paths import evs_over, path_evs, path_links
 from topologies.units import MS, US, wire_time
 
 
-@pytest.mark.parametrize("fabric, peer", [(TINY, 3), (TINY, 1), (DEMO, 4), (WIDE, 7)], ids=["tiny", "tiny under one T0", "demo", "wide"])
-def test_a_healthy_fabric_sees_no_loss_no_verdict_and_equal_planes(fabric: Fabric, peer: int) -> None:
+@pytest.mark.parametrize(
+    "fabric, peer",
+    [(TINY, 3), (TINY, 1), (DEMO, 4), (WIDE, 7)],
+    ids=["tiny", "tiny under one T0", "demo", "wide"],
+)
+def test_a_healthy_fabric_sees_no_loss_no_verdict_and_equal_planes(
+    fabric: Fabric, peer: int
+) -> None:
     rig = Rig(fabric, 0, peer, 1_000_000)
     counts = [0] * fabric.planes
     used = set()
@@ -47,7 +55,8 @@ def test_a_healthy_fabric_sees_no_loss_no_verdict_and_equal_planes(fabric: Fabri
 
 @pytest.mark.parametrize("trimming", [True, False])
 def test_frames_out_are_what_describe_calls_them(trimming: bool) -> None:
-    """Data ECT(0) in the data class, control not-ECT in its own; inner host to host; every frame's EV is its plane's."""
+    """Data ECT(0) in the data class, control not-ECT in its own; inner host to host; every frame's
+    EV is its plane's."""
     fabric = DEMO.with_(trimming=trimming)
     rig = Rig(fabric, 0, 4, 400_000)
     seen, again = set(), set()
@@ -76,17 +85,24 @@ def test_frames_out_are_what_describe_calls_them(trimming: bool) -> None:
 
 
 DEAD_PATH = given(
-    fabric=st.sampled_from([TINY, DEMO, WIDE]), seed=st.integers(0, 1 << 30), when=st.floats(0.0, 1.0), link=st.integers(0, 63)
-)  # fmt: skip
+    fabric=st.sampled_from([TINY, DEMO, WIDE]),
+    seed=st.integers(0, 1 << 30),
+    when=st.floats(0.0, 1.0),
+    link=st.integers(0, 63),
+)
 
 
-@pytest.mark.parametrize("fabric, seed, when, link", [(TINY, 1, 0.3, 1), (DEMO, 2, 0.7, 6)])  # tests/soak takes hundreds
-def test_after_detection_no_data_goes_to_a_dead_path_until_a_probe_came_back(fabric: Fabric, seed: int, when: float, link: int) -> None:
+# tests/soak takes hundreds
+@pytest.mark.parametrize("fabric, seed, when, link", [(TINY, 1, 0.3, 1), (DEMO, 2, 0.7, 6)])
+def test_after_detection_no_data_goes_to_a_dead_path_until_a_probe_came_back(
+    fabric: Fabric, seed: int, when: float, link: int
+) -> None:
     dead_path(fabric, seed, when, link)
 
 
 def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
-    """A cable of some path dies at a random time and comes back later; nothing fails, the path is left alone, then used again."""
+    """A cable of some path dies at a random time and comes back later; nothing fails, the path is
+    left alone, then used again."""
     peer = fabric.host_count - 1
     size = 400_000 if fabric is not WIDE else 1_200_000
     rig = Rig(fabric, 0, peer, size, seed=seed)
@@ -133,7 +149,9 @@ def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
             continue
         after = [at for at, e in answers if e == ev and at > t]
         free = min(after, default=1 << 62)
-        undone = [u for u, f in rig.a.of("ev") if f["ev"] == ev and f["cause"] == "spurious" and u > t]
+        undone = [
+            u for u, f in rig.a.of("ev") if f["ev"] == ev and f["cause"] == "spurious" and u > t
+        ]
         assert not undone or min(undone) > free
         assert not [at for at, e in data_sent if e == ev and t < at < free]
     for ev in dead:
@@ -184,7 +202,9 @@ def test_a_queue_pair_made_while_a_port_is_down_knows() -> None:
     rig.b.engine.connect_qp(rig.net.now, b["qpn"], a)
     ports = []
     rig.net.trace = lambda now, port, frame: ports.append(port)
-    rig.a.engine.post_write(a["qpn"], 1, memoryview(bytes(50)), rig.b.region.va, rig.b.region.rkey, -1)
+    rig.a.engine.post_write(
+        a["qpn"], 1, memoryview(bytes(50)), rig.b.region.va, rig.b.region.rkey, -1
+    )
     assert rig.run(500 * US, lambda: len(rig.a.writes) == 1)
     assert "h0-p1" not in ports and "h0-p0" in ports
 
@@ -193,7 +213,14 @@ def test_what_fits_no_field_is_refused_by_the_verbs() -> None:
     """And not by what packs a header much later, in the middle of other queue pairs' work."""
     rig = Rig(TINY, 0, 3, 100)
     a, b = rig.a.engine.create_qp(3), rig.b.engine.create_qp(0)
-    for bad in ({}, {**b, "psn": "1"}, {**b, "psn": 1 << 24}, {**b, "qpn": -1}, {**b, "mpr": 0}, {**b, "mpr": True}):
+    for bad in (
+        {},
+        {**b, "psn": "1"},
+        {**b, "psn": 1 << 24},
+        {**b, "qpn": -1},
+        {**b, "mpr": 0},
+        {**b, "mpr": True},
+    ):
         with pytest.raises(ValueError, match="connection parameters"):
             rig.a.engine.connect_qp(rig.net.now, a["qpn"], bad)
     rig.a.engine.connect_qp(rig.net.now, a["qpn"], b)
@@ -205,7 +232,8 @@ def test_what_fits_no_field_is_refused_by_the_verbs() -> None:
 
 @pytest.mark.parametrize("first", [0, 0xFFFFF0])
 def test_psns_wrap(first: int) -> None:
-    """More packets than the window, over the 24-bit edge, with loss: a QP whose first PSN is chosen by hand."""
+    """More packets than the window, over the 24-bit edge, with loss: a QP whose first PSN is chosen
+    by hand."""
     size = 1200 * SMALL.mtu
     rig = Rig(SMALL, 0, 3, size)
     assert size // SMALL.mtu > rig.a.engine.config.mpr
@@ -218,7 +246,9 @@ def test_psns_wrap(first: int) -> None:
     data = rng.randbytes(size)
     for k in range(4):
         part = memoryview(data)[k * size // 4 : (k + 1) * size // 4]
-        rig.a.engine.post_write(a["qpn"], k, part, rig.b.region.va + k * size // 4, rig.b.region.rkey, -1)
+        rig.a.engine.post_write(
+            a["qpn"], k, part, rig.b.region.va + k * size // 4, rig.b.region.rkey, -1
+        )
     assert rig.run(60 * MS, lambda: len(rig.a.writes) == 4)
     assert [c.status for c in rig.a.writes] == [OK] * 4
     assert rig.b.memory[GUARD:-GUARD] == data
@@ -237,7 +267,14 @@ def test_many_queue_pairs_share_the_ports_fairly() -> None:
         qpns.append(a["qpn"])
     data = Random(9).randbytes(800_000)
     for k, qpn in enumerate(qpns):
-        rig.a.engine.post_write(qpn, k, memoryview(data)[k * 200_000 : (k + 1) * 200_000], region.va + k * 200_000, region.rkey, -1)
+        rig.a.engine.post_write(
+            qpn,
+            k,
+            memoryview(data)[k * 200_000 : (k + 1) * 200_000],
+            region.va + k * 200_000,
+            region.rkey,
+            -1,
+        )
     ends: dict[int, int] = {}
 
     def done() -> bool:

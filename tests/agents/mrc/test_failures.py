@@ -1,4 +1,5 @@
-"""How an endpoint rides out what breaks, whole engines in virtual time: dead and silent switches, lossy, flapping and denied paths."""
+"""How an endpoint rides out what breaks, whole engines in virtual time: dead and silent switches,
+lossy, flapping and denied paths."""
 
 from __future__ import annotations
 
@@ -39,14 +40,18 @@ class Busy(Pair):
         return {e for link in cables for e in evs_over(self.fabric, self.host_a, self.host_b, link)}
 
     def data_on(self, evs: set[int], since: int) -> list[int]:
-        return [t for t, h, f in self.sent if h == 0 and t > since and is_data(f) and ev_of(f) in evs]
+        return [
+            t for t, h, f in self.sent if h == 0 and t > since and is_data(f) and ev_of(f) in evs
+        ]
 
     def given_up(self, since: int = 0) -> dict[int, dict[str, Any]]:
         return {f["ev"]: f for t, f in self.a.of("ev") if f["to"] == "ASSUMED_BAD" and t > since}
 
     def finish(self) -> None:
         assert self.run(60 * MS, lambda: len(self.a.writes) == self.written)
-        assert {w.status for w in self.a.writes} == {OK} and self.b.memory[GUARD:-GUARD] == self.data
+        assert {w.status for w in self.a.writes} == {OK} and self.b.memory[
+            GUARD:-GUARD
+        ] == self.data
 
 
 @pytest.mark.parametrize("cut", ["p1-t1-2", "p1-t0-1:p1-t1-2"])
@@ -78,10 +83,16 @@ def test_a_silent_t0_is_found_as_a_plane_and_the_window_keeps_its_size() -> None
     before = rig.requester.congestion.cwnd
     rig.net.down |= dead
     rig.rtts(12)
-    assert [f for _, f in rig.a.of("plane")] == [{"peer": 7, "plane": 2, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}]
+    assert [f for _, f in rig.a.of("plane")] == [
+        {"peer": 7, "plane": 2, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}
+    ]
     assert set(rig.given_up()) == {ev(2, k) for k in range(4)}
     assert rig.requester.congestion.cwnd >= 0.6 * before  # three planes' share, less little
-    assert {ev_of(f) >> 16 for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - rig.fabric.base_rtt_ps} == {0, 1, 3}
+    assert {
+        ev_of(f) >> 16
+        for t, h, f in rig.sent
+        if h == 0 and is_data(f) and t > rig.net.now - rig.fabric.base_rtt_ps
+    } == {0, 1, 3}
     rig.net.down -= dead
     rig.rtts(25)
     assert rig.data_on({ev(2, k) for k in range(4)}, rig.net.now - 3 * rig.fabric.base_rtt_ps)
@@ -99,10 +110,14 @@ def test_at_rest_nothing_is_probed_and_what_comes_is_answered() -> None:
     frames = len(rig.sent)
     rig.rtts(200)
     assert len(rig.sent) == frames
-    assert min(side.engine.deadline() for side in (rig.a, rig.b)) > rig.net.now  # and nobody is woken for it
+    # and nobody is woken for it
+    assert min(side.engine.deadline() for side in (rig.a, rig.b)) > rig.net.now
     probe = rig.ops(0, wire.PROBE)[-1]
     rig.net.engines[7].receive(rig.net.now, ev_of(probe) >> 16, bytearray(probe), 0, len(probe))
-    assert [frame[headers.BTH_AT] for _, frame in drain(rig.net.engines[7], rig.net.now)] == [wire.SACK, wire.ACK]
+    assert [frame[headers.BTH_AT] for _, frame in drain(rig.net.engines[7], rig.net.now)] == [
+        wire.SACK,
+        wire.ACK,
+    ]
 
 
 def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
@@ -128,7 +143,10 @@ def test_a_path_that_flaps_stays_out_longer_every_time() -> None:
         rig.rtts(8)
         rig.net.down.discard(link)
         healed = rig.net.now
-        assert rig.run(6 * MS, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))  # noqa: B023
+        assert rig.run(
+            6 * MS,
+            lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")),  # noqa: B023
+        )
         out.append((rig.net.now - healed) / rig.fabric.base_rtt_ps)
         rig.rtts(6)
         assert rig.data_on({ev(3, 1)}, rig.net.now - 3 * rig.fabric.base_rtt_ps)
@@ -141,16 +159,22 @@ def test_paths_that_are_dead_at_the_start_are_all_found(seed: int) -> None:
     rng = Random(seed)
     every = [link.name for link in rig.fabric.links if link.kind == "fabric"]
     rig.net.down |= set(rng.sample(every, len(every) // 10))
-    dead = {e for link in rig.net.down for e in evs_over(rig.fabric, 0, rig.fabric.host_count - 1, link)}
+    dead = {
+        e for link in rig.net.down for e in evs_over(rig.fabric, 0, rig.fabric.host_count - 1, link)
+    }
     rig.stream(6)
     rig.rtts(25)
     bad = {f["ev"] for _, f in rig.a.of("ev") if f["to"] == "ASSUMED_BAD"}
     assert bad == dead and len(dead) > 5
-    late = [f for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - 10 * rig.fabric.base_rtt_ps]
+    late = [
+        f
+        for t, h, f in rig.sent
+        if h == 0 and is_data(f) and t > rig.net.now - 10 * rig.fabric.base_rtt_ps
+    ]
     assert late and not [f for f in late if ev_of(f) in dead]
 
 
-# --- an operator's or a controller's word ------------------------------------------------------------------------
+# --- an operator's or a controller's word ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry", ["p1-t1-2", "p2", "h0>h7@p0/1"])
@@ -182,8 +206,11 @@ def test_denials_hold_for_queue_pairs_made_later() -> None:
     assert {path.plane for path in paths.all if path.state == 3} == {1} and paths.live_planes == 3
 
 
-def test_a_queue_pair_that_connects_while_every_path_is_denied_sends_once_they_are_allowed() -> None:
-    """Found by fuzzing: its window was made for no plane at all, and the next word about paths divided by that."""
+def test_a_queue_pair_that_connects_while_every_path_is_denied_sends_once_they_are_allowed() -> (
+    None
+):
+    """Found by fuzzing: its window was made for no plane at all, and the next word about paths
+    divided by that."""
     rig = Rig(DEMO, 0, 7, 1000)
     a, b = rig.a.engine, rig.b.engine
     a.deny(rig.net.now, ["p0", "p1", "p2", "p3"])
@@ -208,5 +235,6 @@ def test_a_hint_takes_paths_out_before_a_single_loss_is_inferred() -> None:
     rig.a.engine.hint(rig.net.now, [])
     back = rig.net.now
     assert rig.run(6 * MS, lambda: any(t > back and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
-    assert rig.net.now - back <= 8 * rig.fabric.base_rtt_ps  # probed at once, not when the back-off ends
+    # probed at once, not when the back-off ends
+    assert rig.net.now - back <= 8 * rig.fabric.base_rtt_ps
     rig.finish()

@@ -1,7 +1,8 @@
-"""Many senders at once in the virtual network: nothing is lost, nobody else is hurt, all get their share, every byte is right.
+"""Many senders at once in the virtual network: nothing is lost, nobody else is hurt, all get their
+share, every byte is right.
 
-One seed and short runs, with bounds a little below what five seeds gave over longer ones (7:1: last hop 0.995 of its payload rate, Jain
-0.988 to 0.995, victim 0.999; permutation 0.95).
+One seed and short runs, with bounds a little below what five seeds gave over longer ones (7:1: last
+hop 0.995 of its payload rate, Jain 0.988 to 0.995, victim 0.999; permutation 0.95).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ VERDICTS = ("lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_count")
 
 
 def no_loss_stands(crowd: Crowd) -> None:
-    """Where switches trim nothing is dropped, so every verdict of loss was wrong and was found to be; no timer fired."""
+    """Where switches trim nothing is dropped, so every verdict of loss was wrong and was found to
+    be; no timer fired."""
     assert crowd.net.dropped == 0
     assert sum(crowd.total(v) for v in VERDICTS) == crowd.total("spurious")
     assert crowd.total("lost_by_rto") == 0
@@ -45,7 +47,8 @@ def test_seven_to_one_shares_fills_the_last_hop_and_hurts_no_neighbour() -> None
 
 
 def test_who_is_left_gets_the_window_back() -> None:
-    """The incast ends, the receiver restores the last sender's window, and it fills the host's ports by itself."""
+    """The incast ends, the receiver restores the last sender's window, and it fills the host's
+    ports by itself."""
     crowd = Crowd(HALF, [(4 + i, 0) for i in range(3)], size=300_000)
     crowd.run(40)
     assert max(crowd.rates(10)) < 0.6

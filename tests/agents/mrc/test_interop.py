@@ -1,7 +1,8 @@
-"""The engine and an endpoint written from docs/why/protocol.md alone (tests/second): each writes to the other over a network that
-misbehaves.
+"""The engine and an endpoint written from docs/why/protocol.md alone (tests/second): each writes to
+the other over a network that misbehaves.
 
-Neither may find the other in the wrong: the second one lists what contradicts the page, the engine counts what it refuses.
+Neither may find the other in the wrong: the second one lists what contradicts the page, the engine
+counts what it refuses.
 """
 
 from __future__ import annotations
@@ -75,11 +76,15 @@ class Side:
         if isinstance(self.engine, Seconded):
             self.end.post_write(*words, imm=number)
         else:
-            self.end.post_write(self.qpn, number, memoryview(data), there.va + number * BYTES, there.rkey, number)
+            self.end.post_write(
+                self.qpn, number, memoryview(data), there.va + number * BYTES, there.rkey, number
+            )
 
     def collect(self) -> None:
         finished = self.end.completions()
-        self.done += [row[2:5] for row in (finished if isinstance(self.engine, Seconded) else rows(finished))]
+        self.done += [
+            row[2:5] for row in (finished if isinstance(self.engine, Seconded) else rows(finished))
+        ]
 
     def writes(self) -> int:
         return sum(kind == "write" for kind, _, _ in self.done)
@@ -96,7 +101,10 @@ def loss(net: VirtualNetwork, random: Random) -> None:
 
 
 def reordering(net: VirtualNetwork, random: Random) -> None:
-    late = {link: random.randrange(0, net.fabric.base_rtt_ps // 2) for link in sorted(set(net.link_of.values()))}
+    late = {
+        link: random.randrange(0, net.fabric.base_rtt_ps // 2)
+        for link in sorted(set(net.link_of.values()))
+    }
     net.jitter = lambda frame, link, now: late[link]
 
 
@@ -130,15 +138,22 @@ STORIES: list[Story] = [healthy, loss, reordering, duplicates, dead_path, trims,
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-@pytest.mark.parametrize("seconds", [(B,), (A,), (A, B)], ids=["to the second", "from the second", "between two"])
-def test_every_byte_arrives_and_neither_finds_the_other_wrong(story: Story, seconds: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "seconds", [(B,), (A,), (A, B)], ids=["to the second", "from the second", "between two"]
+)
+def test_every_byte_arrives_and_neither_finds_the_other_wrong(
+    story: Story, seconds: tuple[int, ...]
+) -> None:
     fabric = SMALL
     engines: list[Any] = [
-        Seconded(fabric, host, 7) if host in seconds else Endpoint(fabric, host, {}, 7) for host in range(fabric.host_count)
+        Seconded(fabric, host, 7) if host in seconds else Endpoint(fabric, host, {}, 7)
+        for host in range(fabric.host_count)
     ]
     net = VirtualNetwork(fabric, engines)
     seen: list[int] = []  # DSCP of what arrived
-    net.taken = lambda now, host, frame: seen.append(int.from_bytes(frame[14:16], "big") >> 6 & 0x3F)
+    net.taken = lambda now, host, frame: seen.append(
+        int.from_bytes(frame[14:16], "big") >> 6 & 0x3F
+    )
     sides = [Side(engines[host], host) for host in (A, B)]
     one, other = sides
     made = one.create(B), other.create(A)
@@ -146,7 +161,10 @@ def test_every_byte_arrives_and_neither_finds_the_other_wrong(story: Story, seco
         side.end.connect_qp(net.now, side.qpn, remote)
     random = Random(story.__name__)
     story(net, random)
-    data = {side: [random.randbytes(random.randrange(1, BYTES)) for _ in range(MESSAGES)] for side in (A, B)}
+    data = {
+        side: [random.randbytes(random.randrange(1, BYTES)) for _ in range(MESSAGES)]
+        for side in (A, B)
+    }
     for side, there in ((one, other), (other, one)):
         for number in range(MESSAGES):
             there.end.post_recv(there.qpn, number)
@@ -157,11 +175,13 @@ def test_every_byte_arrives_and_neither_finds_the_other_wrong(story: Story, seco
             side.collect()
         return all(side.writes() == MESSAGES for side in sides)
 
-    assert net.run(net.now + 400 * fabric.base_rtt_ps, done), [(side.done, getattr(side.end, "violations", [])[:3]) for side in sides]
+    assert net.run(net.now + 400 * fabric.base_rtt_ps, done), [
+        (side.done, getattr(side.end, "violations", [])[:3]) for side in sides
+    ]
     net.run(net.now + 4 * fabric.base_rtt_ps)
-    assert (net.dropped > 0) == (story in (loss, dead_path, port_falls)) and (dscp.TRIMMED in seen) == (story is trims), (
-        "the story happened"
-    )
+    assert (net.dropped > 0) == (story in (loss, dead_path, port_falls)) and (
+        dscp.TRIMMED in seen
+    ) == (story is trims), "the story happened"
     for side, there in ((one, other), (other, one)):
         for number, sent in enumerate(data[side.host]):
             at = GUARD + number * BYTES

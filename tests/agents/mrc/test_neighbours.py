@@ -1,4 +1,5 @@
-"""Port Status Updates and EV Probes: between whole engines over the virtual network, and frame by frame."""
+"""Port Status Updates and EV Probes: between whole engines over the virtual network, and frame by
+frame."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PAIR = near(Fabric("pair", 4, 2, 4, 4))
 
 
 class Pair(Rig):
-    """h0 and h7 of a four-plane fabric with a stream from a to b that goes on for as long as the test looks."""
+    """h0 and h7 of a four-plane fabric with a stream from a to b that goes on for as long as the
+    test looks."""
 
     def __init__(self, fabric: Fabric = PAIR, options: dict[str, Any] | None = None) -> None:
         super().__init__(fabric, 0, fabric.host_count - 1, 1 << 21, options)
@@ -77,9 +79,16 @@ def test_a_port_down_at_either_end_takes_its_plane_out_both_ways_and_back(side: 
     rig.port(side, 2, True)
     back = rig.net.now
     rig.rtts(12)
-    first = min(t for t, h, f in rig.sent if h == 0 and t > back and is_data(f) and ev_of(f) >> 16 == 2)
-    probes = [t for t, h, f in rig.sent if h == 0 and t > back and op_of(f) == wire.PROBE and ev_of(f) >> 16 == 2]
-    assert back < probes[0] < first <= back + 8 * rig.fabric.base_rtt_ps  # hold-down, one probe, then data
+    first = min(
+        t for t, h, f in rig.sent if h == 0 and t > back and is_data(f) and ev_of(f) >> 16 == 2
+    )
+    probes = [
+        t
+        for t, h, f in rig.sent
+        if h == 0 and t > back and op_of(f) == wire.PROBE and ev_of(f) >> 16 == 2
+    ]
+    # hold-down, one probe, then data
+    assert back < probes[0] < first <= back + 8 * rig.fabric.base_rtt_ps
     assert a.health.state[2] == b.health.state[2] == USED
     assert down < settled < back
     assert rig.run(60 * MS, lambda: len(rig.a.writes) == 3)
@@ -88,13 +97,20 @@ def test_a_port_down_at_either_end_takes_its_plane_out_both_ways_and_back(side: 
 
 def test_an_update_goes_over_every_live_plane_until_it_is_answered() -> None:
     rig = Pair()
-    rig.net.fate = lambda frame, link, now: op_of(frame) != wire.ENDPOINT_RESPONSE  # no answer gets through
+    # no answer gets through
+    rig.net.fate = lambda frame, link, now: op_of(frame) != wire.ENDPOINT_RESPONSE
     rig.port("a", 1, False)
     rig.rtts(FAST_TRIES + 9)
-    updates = [(t, ev_of(f) >> 16, psn_of(f) & 0xFFFF) for t, h, f in rig.sent if h == 0 and op_of(f) == wire.ENDPOINT_REQUEST]
+    updates = [
+        (t, ev_of(f) >> 16, psn_of(f) & 0xFFFF)
+        for t, h, f in rig.sent
+        if h == 0 and op_of(f) == wire.ENDPOINT_REQUEST
+    ]
     times = sorted({t for t, _, _ in updates})
     gaps = [round((y - x) / rig.fabric.base_rtt_ps) for x, y in pairwise(times)]
-    assert gaps[: FAST_TRIES - 1] == [1] * (FAST_TRIES - 1) and gaps[FAST_TRIES - 1 : FAST_TRIES + 2] == [1, 2, 4]
+    assert gaps[: FAST_TRIES - 1] == [1] * (FAST_TRIES - 1) and gaps[
+        FAST_TRIES - 1 : FAST_TRIES + 2
+    ] == [1, 2, 4]
     assert {number for _, _, number in updates} == {1}
     assert all({p for t, p, _ in updates if t == at} == {0, 2, 3} for at in times)
     assert rig.b.engine.counters()["port_updates_rx"] == len(updates)  # each is answered
@@ -112,7 +128,9 @@ def test_an_answer_comes_back_on_the_plane_of_its_request_in_the_high_class() ->
     asked = sorted(ev_of(f) for f in rig.ops(0, wire.ENDPOINT_REQUEST))
     answered = sorted(ev_of(f) for f in rig.ops(7, wire.ENDPOINT_RESPONSE))
     assert asked == answered and len(asked) == 3
-    assert {(f[14] << 8 | f[15]) >> 6 & 0x3F for f in rig.ops(7, wire.ENDPOINT_RESPONSE)} == {dscp.CONTROL}
+    assert {(f[14] << 8 | f[15]) >> 6 & 0x3F for f in rig.ops(7, wire.ENDPOINT_RESPONSE)} == {
+        dscp.CONTROL
+    }
 
 
 def test_of_several_changes_the_newest_is_told_and_an_older_update_is_not_applied() -> None:
@@ -139,7 +157,9 @@ def test_a_port_that_is_down_when_the_pair_is_set_up_is_told_at_once() -> None:
     engines[0].timer(10)
     frames = drain(engines[0], 10)
     assert sorted(port for port, _ in frames) == [0, 2, 3]
-    assert {int.from_bytes(f[wire.AFTER_BTH + 4 : wire.AFTER_BTH + 8], "big") for _, f in frames} == {0b1101}
+    assert {
+        int.from_bytes(f[wire.AFTER_BTH + 4 : wire.AFTER_BTH + 8], "big") for _, f in frames
+    } == {0b1101}
 
 
 def test_all_ports_down_stalls_and_one_coming_back_is_enough() -> None:
@@ -154,7 +174,7 @@ def test_all_ports_down_stalls_and_one_coming_back_is_enough() -> None:
     assert rig.a.writes[0].status == OK and rig.b.memory[GUARD:-GUARD] == rig.data
 
 
-# --- EV Probes ---------------------------------------------------------------------------------------------------
+# --- EV Probes ------------------------------------------------------------------------------------
 
 
 def test_who_only_receives_probes_once_per_rtt_and_who_sends_does_not() -> None:
@@ -163,7 +183,9 @@ def test_who_only_receives_probes_once_per_rtt_and_who_sends_does_not() -> None:
     rig.rtts(3)
     begin = rig.net.now
     rig.rtts(20)
-    probes = [t for t, h, f in rig.sent if h == 7 and t > begin and op_of(f) == wire.ENDPOINT_REQUEST]
+    probes = [
+        t for t, h, f in rig.sent if h == 7 and t > begin and op_of(f) == wire.ENDPOINT_REQUEST
+    ]
     assert 18 <= len(probes) <= 21
     assert all(psn_of(f) & EV_PROBE for f in rig.ops(7, wire.ENDPOINT_REQUEST))
     assert not rig.ops(0, wire.ENDPOINT_REQUEST)
@@ -179,11 +201,14 @@ def test_without_reverse_probes_nobody_asks() -> None:
     rig = Pair(options={"reverse_probes": False})
     rig.stream(2)
     rig.rtts(20)
-    assert not rig.ops(7, wire.ENDPOINT_REQUEST) and any(op_of(f) == wire.SACK for _, h, f in rig.sent if h == 7)
+    assert not rig.ops(7, wire.ENDPOINT_REQUEST) and any(
+        op_of(f) == wire.SACK for _, h, f in rig.sent if h == 7
+    )
 
 
 def test_an_answer_while_another_queue_pair_is_being_made() -> None:
-    """Peers' queue pairs stand while new ones wait for their parameters: those have no reverse EVs yet."""
+    """Peers' queue pairs stand while new ones wait for their parameters: those have no reverse EVs
+    yet."""
     rig = Pair()
     rig.stream(2)
     rig.rtts(2)
@@ -196,16 +221,23 @@ def test_an_answer_while_another_queue_pair_is_being_made() -> None:
 
 
 def test_sacks_leave_a_path_that_works_one_way_only() -> None:
-    """b's direction of one EV per plane is dead; data still comes by it, so only probes can tell."""
+    """b's direction of one EV per plane is dead; data still comes by it, so only probes can
+    tell."""
     rig = Pair()
     deaf = {ev(p, 1) for p in range(4)}
-    rig.net.fate = lambda frame, link, now: not (frame[54 + 8 : 54 + 24] == inner_address(7) and ev_of(frame) in deaf)
+    rig.net.fate = lambda frame, link, now: (
+        not (frame[54 + 8 : 54 + 24] == inner_address(7) and ev_of(frame) in deaf)
+    )
     responder = rig.b.engine.qps[rig.b.qpn].responder
     responder.reverse.evs = sorted(deaf)
     rig.stream(8)
     rig.rtts(60)
     assert not set(responder.reverse.evs) & deaf
-    late = [f for t, h, f in rig.sent if h == 7 and op_of(f) == wire.SACK and t > rig.net.now - 10 * rig.fabric.base_rtt_ps]
+    late = [
+        f
+        for t, h, f in rig.sent
+        if h == 7 and op_of(f) == wire.SACK and t > rig.net.now - 10 * rig.fabric.base_rtt_ps
+    ]
     lost = sum(ev_of(f) in deaf for f in late)
     assert len(late) > 50 and lost == 0
 
@@ -216,17 +248,20 @@ def test_a_reverse_ev_that_stops_answering_gives_way() -> None:
     rig.rtts(10)
     responder = rig.b.engine.qps[rig.b.qpn].responder
     dead = set(responder.reverse.evs)
-    rig.net.fate = lambda frame, link, now: not (frame[54 + 8 : 54 + 24] == inner_address(7) and ev_of(frame) in dead)
+    rig.net.fate = lambda frame, link, now: (
+        not (frame[54 + 8 : 54 + 24] == inner_address(7) and ev_of(frame) in dead)
+    )
     rig.rtts(60)
     assert not set(responder.reverse.evs) & dead
     assert not [f for _, f in rig.a.of("qp") if f["state"] == "ERROR"]
 
 
-# --- hostile -----------------------------------------------------------------------------------------------------
+# --- hostile --------------------------------------------------------------------------------------
 
 
 def test_a_queue_pair_kept_to_few_paths_answers_on_those_only() -> None:
-    """EV Probes are for all queue pairs with a peer and go by all paths; what they confirm is no path of a pair that has fewer."""
+    """EV Probes are for all queue pairs with a peer and go by all paths; what they confirm is no
+    path of a pair that has fewer."""
     rig = Pair()
     a, b = rig.a.engine, rig.b.engine
     ra, rb = a.create_qp(rig.host_b, 1), b.create_qp(rig.host_a, 1)

@@ -1,4 +1,5 @@
-"""What a SACK says on the wire of what is here, what is missing and what asked for it. The rules are test_responder.py's."""
+"""What a SACK says on the wire of what is here, what is missing and what asked for it. The rules
+are test_responder.py's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What the second MRC paper (arXiv 2606.18170) says otherwise than we first read it, as options: both readings work, and say what they are.
+"""What the second MRC paper (arXiv 2606.18170) says otherwise than we first read it, as options:
+both readings work, and say what they are.
 
-Retransmissions in a class of their own, a receive window that follows what a host can hold, packets beyond it, and another UDP port.
+Retransmissions in a class of their own, a receive window that follows what a host can hold, packets
+beyond it, and another UDP port.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def verdicts(engine: Any) -> int:
 
 @pytest.mark.parametrize("reading", READINGS)
 def test_every_verdict_of_loss_is_true_whatever_the_class_of_retransmissions(reading: str) -> None:
-    """Packets vanish at random, retransmissions too: each verdict is of a packet that was dropped, and each drop gets one."""
+    """Packets vanish at random, retransmissions too: each verdict is of a packet that was dropped,
+    and each drop gets one."""
     rig = Rig(DEMO, 0, 7, 1 << 20, {"retransmit_class": reading, "ev_min_active": 16})
     draw = Random(1)
     gone: Counter[bool] = Counter()
@@ -54,7 +57,8 @@ def test_every_verdict_of_loss_is_true_whatever_the_class_of_retransmissions(rea
 
 
 def test_a_lost_retransmission_in_the_high_class_is_found_by_others_of_its_class() -> None:
-    """Data that left later on the path says nothing of it: it was overtaken. Its own class does, or a probe in it."""
+    """Data that left later on the path says nothing of it: it was overtaken. Its own class does, or
+    a probe in it."""
     rig = Rig(TINY, 0, 3, 1 << 18, {"retransmit_class": "high"})
     again: list[bytes] = []
     seen: list[bytes] = []
@@ -79,15 +83,22 @@ def test_a_lost_retransmission_in_the_high_class_is_found_by_others_of_its_class
     assert rig.run(100 * US, lambda: len(rig.a.writes) == 1)
     assert again[:2] == first * 2
     counters = rig.a.engine.counters()
-    assert (verdicts(rig.a.engine), counters["spurious"], counters["lost_by_rto"]) == (2, 0, 0), counters
+    assert (verdicts(rig.a.engine), counters["spurious"], counters["lost_by_rto"]) == (2, 0, 0), (
+        counters
+    )
 
 
 @pytest.mark.parametrize("reading", READINGS)
 def test_an_incast_loses_nothing_and_gives_no_false_verdict(reading: str) -> None:
-    """Full queues on the last hop, and all that they trim goes again: in the high class that is a large part of it."""
-    crowd = Crowd(RACK16, [(8 + i, 0) for i in range(7)] + [(15, 1)], options={"retransmit_class": reading})
+    """Full queues on the last hop, and all that they trim goes again: in the high class that is a
+    large part of it."""
+    crowd = Crowd(
+        RACK16, [(8 + i, 0) for i in range(7)] + [(15, 1)], options={"retransmit_class": reading}
+    )
     classes: Counter[int] = Counter()
-    crowd.net.trace = lambda now, port, frame: classes.update([dscp_of(frame)] if port.startswith("h") and is_data(frame) else [])
+    crowd.net.trace = lambda now, port, frame: classes.update(
+        [dscp_of(frame)] if port.startswith("h") and is_data(frame) else []
+    )
     crowd.run(25)
     shares = crowd.rates(25)
     assert sum(shares[:-1]) > 0.95 and shares[-1] > 0.9, shares
@@ -99,7 +110,8 @@ def test_an_incast_loses_nothing_and_gives_no_false_verdict(reading: str) -> Non
 
 @pytest.mark.parametrize("reading", READINGS)
 def test_a_silent_t1_costs_each_path_once(reading: str) -> None:
-    """A failure: what was on the dead paths goes again, none of the living ones is blamed, and all sums are right."""
+    """A failure: what was on the dead paths goes again, none of the living ones is blamed, and all
+    sums are right."""
     rig = Rig(DEMO, 0, 7, 1 << 20, {"retransmit_class": reading})
     rig.net.fate = lambda frame, link, now: now < US * 3 // 2 or "p1-t1-2" not in link
     data = Random(3).randbytes(1 << 20)
@@ -112,11 +124,20 @@ def test_a_silent_t1_costs_each_path_once(reading: str) -> None:
 
 @pytest.mark.parametrize("reading", ["nack", "drop"])
 def test_a_packet_beyond_the_window_is_refused_or_dropped_in_silence(reading: str) -> None:
-    """A sender that believes in twice the window that the receiver has, and whose first packet is lost for a while."""
-    rig = Rig(TINY, 0, 3, 1 << 20, {"mpr": 256, "out_of_window": reading, "window_bdp": 100.0, "congestion": "fixed"})
+    """A sender that believes in twice the window that the receiver has, and whose first packet is
+    lost for a while."""
+    rig = Rig(
+        TINY,
+        0,
+        3,
+        1 << 20,
+        {"mpr": 256, "out_of_window": reading, "window_bdp": 100.0, "congestion": "fixed"},
+    )
     rig.b.engine.order[0].responder.size = 128
     first = (rig.a.engine.order[0].first_psn & headers.PSN_MASK).to_bytes(3, "big")
-    rig.net.fate = lambda frame, link, now: not (is_data(frame) and frame[headers.BTH_AT + 9 : headers.BTH_AT + 12] == first)
+    rig.net.fate = lambda frame, link, now: (
+        not (is_data(frame) and frame[headers.BTH_AT + 9 : headers.BTH_AT + 12] == first)
+    )
     data = Random(4).randbytes(200 * TINY.mtu)
     rig.write(1, data)
     rig.run(50 * US)
@@ -128,8 +149,15 @@ def test_a_packet_beyond_the_window_is_refused_or_dropped_in_silence(reading: st
 
 
 def test_a_shared_receive_window_follows_the_number_of_senders() -> None:
-    """1,024 PSNs for all: seven senders get 128 each, one alone all of it again; and nobody is refused what it was told."""
-    crowd = Crowd(RACK16, [(8 + i, 0) for i in range(7)], options={"mpr_pool": 1024}, endless=False, size=300 * 4096)
+    """1,024 PSNs for all: seven senders get 128 each, one alone all of it again; and nobody is
+    refused what it was told."""
+    crowd = Crowd(
+        RACK16,
+        [(8 + i, 0) for i in range(7)],
+        options={"mpr_pool": 1024},
+        endless=False,
+        size=300 * 4096,
+    )
     told: dict[int, set[int]] = {}
 
     def taken(now: int, host: int, frame: bytes) -> None:

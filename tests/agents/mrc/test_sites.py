@@ -1,4 +1,5 @@
-"""Queue pairs between sites: times, windows and patience of their own RTT, and no change for those within a site."""
+"""Queue pairs between sites: times, windows and patience of their own RTT, and no change for those
+within a site."""
 
 from __future__ import annotations
 
@@ -41,18 +42,28 @@ def sent(rig: Rig, size: int) -> float:
 def test_the_configuration_between_sites_follows_its_rtt() -> None:
     near = Config.from_fabric(TWO, {})
     far = near.between_sites(TWO)
-    assert far.base_rtt == TWO.haul_rtt_ps and far.queue_rtt == near.queue_rtt == near.base_rtt == TWO.base_rtt_ps
+    assert (
+        far.base_rtt == TWO.haul_rtt_ps
+        and far.queue_rtt == near.queue_rtt == near.base_rtt == TWO.base_rtt_ps
+    )
     assert far.rto >= near.rto / near.base_rtt * far.base_rtt, "at least as many RTTs"
     assert far.rto <= 2 * near.rto / near.base_rtt * far.base_rtt
     window = 1.5 * TWO.host_rate * TWO.haul_rtt_ps / BYTE
     assert far.mpr % 128 == 0 and window / TWO.mtu <= far.mpr < window / TWO.mtu + 129
-    assert far.ts_shift == near.ts_shift and (0x10000 << far.ts_shift) > 4 * far.base_rtt, "stamps of both ends compare, and wrap late"
+    assert far.ts_shift == near.ts_shift and (0x10000 << far.ts_shift) > 4 * far.base_rtt, (
+        "stamps of both ends compare, and wrap late"
+    )
     assert near.base_rtt / 2**near.ts_shift > 32, "stamps are fine enough for a site's RTT"
-    assert near.between_sites(TWO.with_(long_haul_delay_ps=2 * MS)).mpr == 255 * 128, "as far as the field goes"
+    assert near.between_sites(TWO.with_(long_haul_delay_ps=2 * MS)).mpr == 255 * 128, (
+        "as far as the field goes"
+    )
 
 
 def test_one_site_has_one_configuration() -> None:
-    assert Config.from_fabric(TINY, {}).longest_rtt == 0 and Config.from_fabric(TINY, {}).queue_rtt == TINY.base_rtt_ps
+    assert (
+        Config.from_fabric(TINY, {}).longest_rtt == 0
+        and Config.from_fabric(TINY, {}).queue_rtt == TINY.base_rtt_ps
+    )
 
 
 @pytest.mark.parametrize("pair", [FAR, NEAR])
@@ -66,7 +77,8 @@ def test_a_message_takes_a_round_trip_of_its_pair(pair: tuple[int, int]) -> None
 
 
 def test_what_may_be_on_the_way_fills_the_long_way() -> None:
-    """A megabyte is on its way at once, which no window or PSN limit of a site's RTT would let be."""
+    """A megabyte is on its way at once, which no window or PSN limit of a site's RTT would let
+    be."""
     rig = Rig(TWO, *FAR, 1 << 20)
     assert sent(rig, 1 << 20) < 1.15
     assert rig.a.engine.counters()["retransmitted"] == 0
@@ -88,7 +100,11 @@ def test_a_loss_at_the_end_waits_for_the_tail_probe_not_for_the_timer() -> None:
     lost_once(rig, "h0:p0-t0-0", 1)
     assert 3.5 < sent(rig, 4096 * 2) < 5.5
     counters = rig.a.engine.counters()
-    assert counters["retransmitted"] == 1 and counters["lost_by_rto"] == 0 and counters["probes_tx"] > 0
+    assert (
+        counters["retransmitted"] == 1
+        and counters["lost_by_rto"] == 0
+        and counters["probes_tx"] > 0
+    )
 
 
 def test_a_dead_long_haul_cable_is_left_and_the_paths_beside_it_carry_on() -> None:

@@ -1,4 +1,5 @@
-"""Trimmed packets at the sender: sent again at once, the path skipped once, never found guilty; and the race between NACK and SACK."""
+"""Trimmed packets at the sender: sent again at once, the path skipped once, never found guilty; and
+the race between NACK and SACK."""
 
 from __future__ import annotations
 
@@ -62,10 +63,13 @@ class Trimming(Sender):
 
     def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
         ev, ts = self.names(k) if names is None else names
-        resend.trimmed(self.r, self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop)
+        resend.trimmed(
+            self.r, self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop
+        )
 
     def doubted(self) -> tuple[int, tuple[int, int]]:
-        """The first packet is missing and a later one on its EV is not: its EV, and what a NACK for it would say."""
+        """The first packet is missing and a later one on its EV is not: its EV, and what a NACK for
+        it would say."""
         names = self.names(0)
         path = self.path(0)
         self.sack(self.now, {self.same_path(0)})
@@ -75,15 +79,26 @@ class Trimming(Sender):
     def books(self) -> None:
         """The EVs rest for exactly the doubts that are open."""
         doubted = Counter(d.path for d in self.r.doubts.open.values())
-        assert [path.doubts for path in self.r.paths.all] == [doubted[path] for path in self.r.paths.all]
-        assert self.r.doubts.at == min((d.due_ps for d in self.r.doubts.open.values()), default=NEVER)
+        assert [path.doubts for path in self.r.paths.all] == [
+            doubted[path] for path in self.r.paths.all
+        ]
+        assert self.r.doubts.at == min(
+            (d.due_ps for d in self.r.doubts.open.values()), default=NEVER
+        )
 
     def everything(self) -> tuple[Any, ...]:
         """What a NACK may change."""
         r = self.r
         packets = [None if p is None else p.state for p in r.sent.ring]
         paths = [path.state for path in r.paths.all]
-        return r.sent.in_flight, packets, list(r.sent.lost_queue), paths, r.trims, r.timers.progress_ps
+        return (
+            r.sent.in_flight,
+            packets,
+            list(r.sent.lost_queue),
+            paths,
+            r.trims,
+            r.timers.progress_ps,
+        )
 
     def state_of(self, path: Path) -> int:
         return path.state
@@ -111,7 +126,8 @@ def test_a_trimmed_packet_goes_again_first_and_elsewhere(last_hop: bool) -> None
 
 
 def test_trims_never_give_up_a_path() -> None:
-    """Every packet of many laps is trimmed: EVs are skipped and restored, none is probed or out of use."""
+    """Every packet of many laps is trimmed: EVs are skipped and restored, none is probed or out of
+    use."""
     s = Trimming(packets=400)
     for _ in range(300):
         k = next(k for k in range(60) if s.state(k) == SENT)
@@ -122,7 +138,10 @@ def test_trims_never_give_up_a_path() -> None:
     assert s.r.trims == 300 and s.r.retransmitted == 300
 
 
-@pytest.mark.parametrize("what", ["ev", "no ev", "ts", "before", "never sent", "received", "twice", "ring ahead", "ring behind"])
+@pytest.mark.parametrize(
+    "what",
+    ["ev", "no ev", "ts", "before", "never sent", "received", "twice", "ring ahead", "ring behind"],
+)
 def test_a_nack_acts_only_on_the_transmission_it_names(what: str) -> None:
     s = Trimming()
     ev, ts = s.names(5)
@@ -134,10 +153,16 @@ def test_a_nack_acts_only_on_the_transmission_it_names(what: str) -> None:
     before = s.everything()
     s.now += 1
     wrong = {
-        "ev": (5, ev ^ 1, ts), "no ev": (5, 0xFFFFFFFF, ts), "ts": (5, ev, ts + 1 & 0xFFFF), "before": (-1, ev, ts),
-        "never sent": (40, ev, ts), "received": (5, ev, ts), "twice": (5, ev, ts),
-        "ring ahead": (5 + s.r.sent.size, ev, ts), "ring behind": (5 - s.r.sent.size, ev, ts),
-    }[what]  # fmt: skip
+        "ev": (5, ev ^ 1, ts),
+        "no ev": (5, 0xFFFFFFFF, ts),
+        "ts": (5, ev, ts + 1 & 0xFFFF),
+        "before": (-1, ev, ts),
+        "never sent": (40, ev, ts),
+        "received": (5, ev, ts),
+        "twice": (5, ev, ts),
+        "ring ahead": (5 + s.r.sent.size, ev, ts),
+        "ring behind": (5 - s.r.sent.size, ev, ts),
+    }[what]
     s.nack(wrong[0], wrong[1:])
     assert s.said == []
     assert before == s.everything()
@@ -171,7 +196,7 @@ def test_received_after_all_a_trimmed_one_is_not_sent_again_nor_a_wrong_verdict(
     assert s.latest.psn == FIRST + 40 and s.r.spurious == 0 and ("wrong", SIZE) not in s.said
 
 
-# --- the race ----------------------------------------------------------------------------------------------------
+# --- the race -------------------------------------------------------------------------------------
 
 
 def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
@@ -188,7 +213,8 @@ def test_in_doubt_the_ev_rests_and_nobody_is_punished() -> None:
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("last_hop", [False, True])
 def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
-    """Skip and the accounting of a trim, no cut for a loss, whether or not it went again already."""
+    """Skip and the accounting of a trim, no cut for a loss, whether or not it went again
+    already."""
     s = Trimming()
     path, names = s.doubted()
     due = s.r.doubts.at
@@ -201,7 +227,12 @@ def test_a_nack_in_time_acquits(again: bool, last_hop: bool) -> None:
     assert s.said == [("nack", SIZE, s.r.sent.in_flight, True)]
     assert s.state_of(path) == (ev_state.GOOD if last_hop else ev_state.SKIP)
     assert not s.held(path)
-    assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted, s.r.lost_by[ORDER]) == (1, int(last_hop), 1, 1)
+    assert (s.r.trims, s.r.trims_last_hop, s.r.acquitted, s.r.lost_by[ORDER]) == (
+        1,
+        int(last_hop),
+        1,
+        1,
+    )
     assert s.state(0) == (SENT if again else LOST)
     s.books()
     s.now += 10 * s.r.rtt.srtt
@@ -292,7 +323,8 @@ def test_doubts_are_judged_each_when_due() -> None:
 
 
 def test_both_copies_of_a_packet_lost_within_the_time_of_doubt() -> None:
-    """Needs a smoothed RTT far above the path's; the first is judged, its EV does not rest for ever."""
+    """Needs a smoothed RTT far above the path's; the first is judged, its EV does not rest for
+    ever."""
     s = Trimming()
     path, _ = s.doubted()
     s.send(1)
@@ -319,7 +351,11 @@ def test_the_timer_waits_for_no_nack() -> None:
     s = Trimming()
     path = s.path(0)
     s.lose(0, RTO, "rto")
-    assert s.said == [("loss", SIZE)] and s.state_of(path) == ev_state.ASSUMED_BAD and s.r.doubts.open == {}
+    assert (
+        s.said == [("loss", SIZE)]
+        and s.state_of(path) == ev_state.ASSUMED_BAD
+        and s.r.doubts.open == {}
+    )
 
 
 def test_a_flush_drops_all_doubts() -> None:
@@ -333,7 +369,8 @@ def test_a_flush_drops_all_doubts() -> None:
 
 
 def test_a_port_goes_down_with_doubts_open() -> None:
-    """What is in flight on it goes again unpunished, and the port explains the doubts: no verdict, no cut, no EV rests for ever."""
+    """What is in flight on it goes again unpunished, and the port explains the doubts: no verdict,
+    no cut, no EV rests for ever."""
     s = Trimming()
     path, names = s.doubted()
     plane = path.plane
@@ -351,7 +388,7 @@ def test_a_port_goes_down_with_doubts_open() -> None:
     s.books()
 
 
-def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the_window_is_not() -> None:
+def test_a_refusal_for_want_of_room_is_told_to_congestion_control_beyond_the_window_not() -> None:
     s = Trimming()
     s.send(3)
     for k, beyond, told in ((0, True, 0), (1, False, 1)):
@@ -362,7 +399,7 @@ def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the
     s.books()
 
 
-# --- on the wire -------------------------------------------------------------------------------------------------
+# --- on the wire ----------------------------------------------------------------------------------
 
 
 class Cutter:
@@ -390,7 +427,10 @@ class Cutter:
         small = trimmed(frame, self.to)
         assert is_high(small)
         net, engine, port = self.rig.net, self.rig.b.engine, d["ev"] >> 16
-        net.at(now + net.fabric.delay_ps + self.late, lambda: engine.receive(net.now, port, bytearray(small), 0, len(small)))
+        net.at(
+            now + net.fabric.delay_ps + self.late,
+            lambda: engine.receive(net.now, port, bytearray(small), 0, len(small)),
+        )
         return False
 
     def trace(self, now: int, port: str, frame: bytes) -> None:
@@ -412,8 +452,12 @@ def finish(rig: Rig) -> bool:
     return rig.run(MS, lambda: len(rig.a.writes) == 1)
 
 
-@pytest.mark.parametrize("to, reason", [(dscp.TRIMMED, wire.TRIMMED), (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP)])
-def test_a_nack_echoes_psn_ev_and_timestamp_and_the_packet_comes_again(to: int, reason: int) -> None:
+@pytest.mark.parametrize(
+    "to, reason", [(dscp.TRIMMED, wire.TRIMMED), (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP)]
+)
+def test_a_nack_echoes_psn_ev_and_timestamp_and_the_packet_comes_again(
+    to: int, reason: int
+) -> None:
     rig = Rig(DEMO, 0, 7, 200_000)
     nth = [0]
 
@@ -437,7 +481,12 @@ def test_a_nack_echoes_psn_ev_and_timestamp_and_the_packet_comes_again(to: int, 
         assert (a["va"], a["name"], first[138:-4]) == (b["va"], b["name"], second[138:-4])
         assert (dscp_of(first), dscp_of(second)) == (dscp.TRIMMABLE, dscp.TRIMMABLE_RETX)
     c = rig.a.engine.counters()
-    assert (c["trims"], c["trims_last_hop"], c["retransmitted"], c["acquitted"]) == (2, 2 * (to == dscp.TRIMMED_LASTHOP), 2, 0)
+    assert (c["trims"], c["trims_last_hop"], c["retransmitted"], c["acquitted"]) == (
+        2,
+        2 * (to == dscp.TRIMMED_LASTHOP),
+        2,
+        0,
+    )
     assert sum(v for k, v in c.items() if k.startswith("lost_by")) == 0 and c["spurious"] == 0
     assert rig.b.engine.counters()["trimmed_rx"] == 2 and rig.b.engine.counters()["nacks_tx"] == 2
     assert all(row["state"] == "GOOD" or row["state"] == "SKIP" for row in rig.a.engine.paths())
@@ -446,7 +495,11 @@ def test_a_nack_echoes_psn_ev_and_timestamp_and_the_packet_comes_again(to: int, 
 def test_the_nack_goes_out_before_anything_else_in_the_high_class() -> None:
     """And at once: the sender has it one RTT after the packet left, though queues may be long."""
     rig = Rig(DEMO, 0, 7, 200_000)
-    cutter = Cutter(rig, dscp.TRIMMED, lambda d: d["rtx"] == 0 and d["psn"] == rig.a.engine.qps[rig.a.qpn].first_psn)
+    cutter = Cutter(
+        rig,
+        dscp.TRIMMED,
+        lambda d: d["rtx"] == 0 and d["psn"] == rig.a.engine.qps[rig.a.qpn].first_psn,
+    )
     rig.write(1, bytes(200_000))
     assert finish(rig)
     at = next(now for now, d in cutter.got if d["name"] == "NACK")
@@ -454,7 +507,8 @@ def test_the_nack_goes_out_before_anything_else_in_the_high_class() -> None:
 
 
 def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
-    """The SACK that shows the hole comes first: a doubt, then the NACK, and no path is given up nor is the window cut for a loss."""
+    """The SACK that shows the hole comes first: a doubt, then the NACK, and no path is given up nor
+    is the window cut for a loss."""
     nth = [0]
 
     def choose(d: dict[str, Any]) -> bool:
@@ -481,7 +535,8 @@ def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
 
 
 def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
-    """Nothing else need happen then: at every moment the endpoint asks to be woken no later than the first verdict is due."""
+    """Nothing else need happen then: at every moment the endpoint asks to be woken no later than
+    the first verdict is due."""
     rig = Rig(DEMO, 0, 7, 400_000, {"congestion": "fixed"})
     qp = rig.a.engine.qps[rig.a.qpn]
     gone = [(qp.requester.sent.next + k) & headers.PSN_MASK for k in (30, 75)]
@@ -507,18 +562,25 @@ def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.integers(0, 1 << 30), st.floats(0.0, 0.4), st.floats(0.0, 0.1), st.floats(0.0, 3.0), st.booleans(),
+    st.integers(0, 1 << 30),
+    st.floats(0.0, 0.4),
+    st.floats(0.0, 0.1),
+    st.floats(0.0, 3.0),
+    st.booleans(),
     st.sampled_from(["nscc", "fixed"]),
-)  # fmt: skip
+)
 def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     seed: int, cut: float, lost: float, late: float, unplug: bool, congestion: str
 ) -> None:
-    """NACKs come late and out of order, some frames of any kind vanish, a port fails on the way: every byte arrives, and at the end no EV
-    rests for a doubt, nothing is in flight, and each trim that was acted on was one that happened.
+    """NACKs come late and out of order, some frames of any kind vanish, a port fails on the way:
+    every byte arrives, and at the end no EV rests for a doubt, nothing is in flight, and each trim
+    that was acted on was one that happened.
     """
     rig = Rig(DEMO, 0, 7, 150_000, {"exponential": 25, "congestion": congestion}, seed)
     rng = Random(seed)
-    cutter = Cutter(rig, rng.choice([dscp.TRIMMED, dscp.TRIMMED_LASTHOP]), lambda d: rng.random() < cut)
+    cutter = Cutter(
+        rig, rng.choice([dscp.TRIMMED, dscp.TRIMMED_LASTHOP]), lambda d: rng.random() < cut
+    )
     inner = cutter.fate
 
     def fate(frame: bytes, link: str, now: int) -> bool:
@@ -533,18 +595,25 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     r = engine.qps[rig.a.qpn].requester
     if unplug:
         for k, up in ((1, False), (3, True)):
-            rig.net.at(rig.net.now + k * DEMO.base_rtt_ps, lambda up=up: engine.port_state(rig.net.now, 1, up))  # type: ignore[misc]
+            rig.net.at(
+                rig.net.now + k * DEMO.base_rtt_ps,
+                lambda up=up: engine.port_state(rig.net.now, 1, up),
+            )  # type: ignore[misc]
     assert rig.run(360 * MS, lambda: len(rig.a.writes) == 3)
     assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
     rig.run(100 * US)
-    assert r.doubts.open == {} and r.doubts.at == NEVER and not any(path.doubts for path in r.paths.all)
+    assert (
+        r.doubts.open == {}
+        and r.doubts.at == NEVER
+        and not any(path.doubts for path in r.paths.all)
+    )
     assert r.sent.in_flight == 0 and r.sent.una == r.queue.end
     assert r.trims <= len(cutter.cut) and r.acquitted <= r.trims
     if not lost and not cut:
         assert r.retransmitted <= r.lost_by[PORT] == sum(r.lost_by)
 
 
-# --- probes ------------------------------------------------------------------------------------------------------
+# --- probes ---------------------------------------------------------------------------------------
 
 
 def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> None:
@@ -552,14 +621,19 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
     for cut in (False, True):
         rig = Rig(DEMO, 0, 7, 200_000, {"congestion": "fixed"})
         engine = rig.a.engine
-        rig.net.fate = lambda frame, link, now: frame[headers.BTH_AT] == wire.PROBE or is_high(frame)  # data vanishes
+        # data vanishes
+        rig.net.fate = lambda frame, link, now: (
+            frame[headers.BTH_AT] == wire.PROBE or is_high(frame)
+        )
         rig.write(1, bytes(100_000))
         rig.net.step(rig.net.now)
         r = engine.qps[rig.a.qpn].requester
         path = r.sent.latest(r.sent.una).path
         answers: list[dict[str, Any]] = []
         rig.net.taken = lambda now, host, frame, answers=answers: (  # type: ignore[misc]
-            answers.append(wire.describe(frame)) if host == 0 and frame[headers.BTH_AT] == wire.SACK else None
+            answers.append(wire.describe(frame))
+            if host == 0 and frame[headers.BTH_AT] == wire.SACK
+            else None
         )
         if cut:
             port = f"p{path.plane}-t0-0-u{path.ev & 0xFFFF}"
@@ -571,14 +645,18 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
         assert answer["pr"] == 1 and answer["entropy"] == path.ev
         assert answer["m"] == (1 if cut else 0)
         if cut:
-            assert (r.sent.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples) == before and path.state == ev_state.SKIP
+            assert (
+                r.sent.seq_high,
+                [p.seq_high for p in r.paths.all],
+                r.rtt.samples,
+            ) == before and path.state == ev_state.SKIP
             assert r.lost_by[ORDER] == 0
         else:
             assert r.sent.seq_high > before[0] and r.rtt.samples == before[2] + 1
             assert r.lost_by[ORDER] > 0
 
 
-# --- without trimming --------------------------------------------------------------------------------------------
+# --- without trimming -----------------------------------------------------------------------------
 
 DROPPING = near(Fabric("dropping", 4, 2, 4, 4, trimming=False))
 
@@ -620,7 +698,8 @@ def waiting(s: Sender, n: int, first: int = FIRST) -> None:
 
 
 def test_rule_3_counts_what_waits_at_the_peer_only_without_trimming() -> None:
-    # The window: 50 BDP; 1.5 BDP of 4 planes is 1.5 x 40 full frames of 4238 bytes, or 60.7 of 4184; half of MPR is 512.
+    # The window: 50 BDP; 1.5 BDP of 4 planes is 1.5 x 40 full frames of 4238 bytes, or 60.7 of
+    # 4184; half of MPR is 512.
     s = Dropping()
     waiting(s, 59)
     assert s.lost() == []

@@ -1,4 +1,5 @@
-"""Every packet type against bytes written by hand from docs/why/protocol.md, section 4, and read back by name."""
+"""Every packet type against bytes written by hand from docs/why/protocol.md, section 4, and read
+back by name."""
 
 from __future__ import annotations
 
@@ -25,20 +26,42 @@ MAC = "026d72630001"
 
 HEAD = (
     MAC + MAC + "86dd"
-    "6{tc}00000" "{olen}" "29" "40" "fd6d7263000000000000000000000001"  # outer: next header 41
-    "fcbbbb00" "1400" "1801" "1401" "1c01" "00000000"  # T0 0, T1 1, T0 1, downlink 1, all of plane 1
-    "6{tc}00001" "{ulen}" "11" "40" "fd6d7263000000000000000000000001" "fd6d7263000000000000000000000004"
-    "0001" "12b7" "{ulen}" "0000"
-)  # fmt: skip
-"""Ethernet to UDP, h0 to h3 of tiny; traffic class, outer and UDP length left open. The EV: flow label 1, source port 1."""
+    "6{tc}00000"
+    "{olen}"
+    "29"
+    "40"
+    "fd6d7263000000000000000000000001"  # outer: next header 41
+    # T0 0, T1 1, T0 1, downlink 1, all of plane 1
+    "fcbbbb00"
+    "1400"
+    "1801"
+    "1401"
+    "1c01"
+    "00000000"
+    "6{tc}00001"
+    "{ulen}"
+    "11"
+    "40"
+    "fd6d7263000000000000000000000001"
+    "fd6d7263000000000000000000000004"
+    "0001"
+    "12b7"
+    "{ulen}"
+    "0000"
+)
+"""Ethernet to UDP, h0 to h3 of tiny; traffic class, outer and UDP length left open. The EV: flow
+label 1, source port 1."""
 
 
 def head(traffic_class: int, after_udp: int) -> str:
-    return HEAD.format(tc=f"{traffic_class:02x}", olen=f"{48 + after_udp:04x}", ulen=f"{8 + after_udp:04x}")
+    return HEAD.format(
+        tc=f"{traffic_class:02x}", olen=f"{48 + after_udp:04x}", ulen=f"{8 + after_udp:04x}"
+    )
 
 
 def straightforward_icrc(frame: bytes) -> int:
-    """RoCEv2's, bit by bit over a masked copy (InfiniBand annex A17), sharing nothing with the engine."""
+    """RoCEv2's, bit by bit over a masked copy (InfiniBand annex A17), sharing nothing with the
+    engine."""
     ip = bytearray(frame[54:94])
     ip[0] |= 0x0F
     ip[1:4] = b"\xff\xff\xff"
@@ -85,9 +108,18 @@ def test_write(op: int, imm: int, n: int) -> None:
     framer = Framer(CONFIG)
     payload = Random(n).randbytes(n)
     packet = write_packet(
-        ev=EV, op=op, rtx=True, asks=True, psn=0x1_FEDCBA, rqmsn=0x1_0203, msn=0x2_0405, va=0x0011223344556677, rkey=0x8899AABB,
-        dmalen=0xCCDDEEFF, imm=imm,
-    )  # fmt: skip
+        ev=EV,
+        op=op,
+        rtx=True,
+        asks=True,
+        psn=0x1_FEDCBA,
+        rqmsn=0x1_0203,
+        msn=0x2_0405,
+        va=0x0011223344556677,
+        rkey=0x8899AABB,
+        dmalen=0xCCDDEEFF,
+        imm=imm,
+    )
     framer.write(NOW, route(), 0xABCDEF, packet, memoryview(payload))
     pad = -n % 4
     after = 12 + 24 + (4 if imm >= 0 else 0) + n + pad + 4
@@ -97,7 +129,12 @@ def test_write(op: int, imm: int, n: int) -> None:
     expected += payload.hex() + "00" * pad
     said = check(built(framer, payload), expected)
     assert (said["dqpn"], said["psn"], said["ackreq"], said["rtx"]) == (0xABCDEF, 0xFEDCBA, 1, 1)
-    assert (said["rqmsn"], said["msn"], said["tx_ts"], said["va"]) == (0x0203, 0x0405, 0x1234, 0x0011223344556677)
+    assert (said["rqmsn"], said["msn"], said["tx_ts"], said["va"]) == (
+        0x0203,
+        0x0405,
+        0x1234,
+        0x0011223344556677,
+    )
     assert (said["rkey"], said["dmalen"], said.get("imm", -1)) == (0x8899AABB, 0xCCDDEEFF, imm)
     assert said["payload"] == payload + bytes(pad)
     assert (said["dscp"], said["ecn"]) == (dscp.TRIMMABLE_RETX, 2)
@@ -111,27 +148,69 @@ def test_flags_are_off_when_not_asked_for() -> None:
 
 BARE = {
     # name: (class, opcode, PSN word, what follows the BTH by hand, what describe says of it)
-    "ACK": (dscp.CONTROL, 0xD1, 0x10, "1f" "000203", {"syndrome": 0x1F, "msn": 0x203}),
-    "NAK": (dscp.CONTROL, 0xD1, 0x10, "62" "ffffff", {"syndrome": 0x62, "msn": 0xFFFFFF}),
+    "ACK": (dscp.CONTROL, 0xD1, 0x10, "1f000203", {"syndrome": 0x1F, "msn": 0x203}),
+    "NAK": (dscp.CONTROL, 0xD1, 0x10, "62ffffff", {"syndrome": 0x62, "msn": 0xFFFFFF}),
     "SACK": (
-        dscp.CONTROL, 0xDC, 0x20000010,
-        "0022" "fffe" "00010003" "1111" "2222" "00000010" "00" "08" "0041" "8000000000000001" "4321" "0007" "85abcdef",
-        {"m": 1, "pr": 1, "ack_psn_offset": -2, "entropy": 0x10003, "spdcid": 0x1111, "dpdcid": 0x2222, "cack_psn": 0x10, "mpr": 8,
-         "sack_offset": 0x41, "bitmap": 1 << 63 | 1, "tx_ts": 0x4321, "ooo_count": 7, "restore_cwnd": 1, "rcv_cwnd_pen": 5,
-         "rcvd_bytes": 0xABCDEF, "rtx": 1},
+        dscp.CONTROL,
+        0xDC,
+        0x20000010,
+        "0022fffe0001000311112222000000100008004180000000000000014321000785abcdef",
+        {
+            "m": 1,
+            "pr": 1,
+            "ack_psn_offset": -2,
+            "entropy": 0x10003,
+            "spdcid": 0x1111,
+            "dpdcid": 0x2222,
+            "cack_psn": 0x10,
+            "mpr": 8,
+            "sack_offset": 0x41,
+            "bitmap": 1 << 63 | 1,
+            "tx_ts": 0x4321,
+            "ooo_count": 7,
+            "restore_cwnd": 1,
+            "rcv_cwnd_pen": 5,
+            "rcvd_bytes": 0xABCDEF,
+            "rtx": 1,
+        },
     ),
     "NACK": (
-        dscp.CONTROL, 0xDD, 0x10, "0000" "0b" "00" "00010003" "1111" "2222" "00000010" "20" "00" "4321",
-        {"reason": 0x0B, "vendor": 0, "entropy": 0x10003, "spdcid": 0x1111, "dpdcid": 0x2222, "nack_psn": 0x10, "tx_ts": 0x4321},
+        dscp.CONTROL,
+        0xDD,
+        0x10,
+        "00000b0000010003111122220000001020004321",
+        {
+            "reason": 0x0B,
+            "vendor": 0,
+            "entropy": 0x10003,
+            "spdcid": 0x1111,
+            "dpdcid": 0x2222,
+            "nack_psn": 0x10,
+            "tx_ts": 0x4321,
+        },
     ),
     "Probe": (
-        dscp.NO_TRIM, 0xDE, 0, "000000" "00" "0077" "0000" "1111" "2222" "4321" "0001",
+        dscp.NO_TRIM,
+        0xDE,
+        0,
+        "00000000007700001111222243210001",
         {"probe_id": 0x77, "spdcid": 0x1111, "dpdcid": 0x2222, "tx_ts": 0x4321, "psn": 0},
     ),
-    "Endpoint request": (dscp.CONTROL, 0xD8, 0x8001, "0001" "0000" "000000f3" "00000000" "4321" "0001",
-                         {"op": 1, "port_status_mask": 0xF3, "tx_ts": 0x4321}),
-    "Endpoint response": (dscp.CONTROL, 0xD9, 0x8001, "0004" + "00" * 26 + "4321" + "00" * 6, {"op": 1, "tx_ts": 0x4321}),
-}  # fmt: skip
+    "Endpoint request": (
+        dscp.CONTROL,
+        0xD8,
+        0x8001,
+        "00010000000000f30000000043210001",
+        {"op": 1, "port_status_mask": 0xF3, "tx_ts": 0x4321},
+    ),
+    "Endpoint response": (
+        dscp.CONTROL,
+        0xD9,
+        0x8001,
+        "0004" + "00" * 26 + "4321" + "00" * 6,
+        {"op": 1, "tx_ts": 0x4321},
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BARE)
@@ -158,11 +237,28 @@ def test_structs_pack_the_golden_headers() -> None:
     """What the engine packs, against the same hand-written bytes."""
     assert (
         wire.S_SACK.pack(
-            wire.seth_word(1, True), -2, 0x10003, 0x1111, 0x2222, 0x10, 0, 8, 0x41, 1 << 63 | 1, 0x4321, 7, 1 << 31 | 5 << 24 | 0xABCDEF
+            wire.seth_word(1, True),
+            -2,
+            0x10003,
+            0x1111,
+            0x2222,
+            0x10,
+            0,
+            8,
+            0x41,
+            1 << 63 | 1,
+            0x4321,
+            7,
+            1 << 31 | 5 << 24 | 0xABCDEF,
         ).hex()
         == BARE["SACK"][3]
     )
-    assert wire.S_NETH.pack(0, 0x0B, 0, 0x10003, 0x1111, 0x2222, 0x10, wire.CC_NACK << 4, 0, 0x4321).hex() == BARE["NACK"][3]
+    assert (
+        wire.S_NETH.pack(
+            0, 0x0B, 0, 0x10003, 0x1111, 0x2222, 0x10, wire.CC_NACK << 4, 0, 0x4321
+        ).hex()
+        == BARE["NACK"][3]
+    )
     assert wire.S_PETH.pack(0, 0x77, 0x1111, 0x2222, 0x4321, wire.FTYPE).hex() == BARE["Probe"][3]
     assert wire.S_ERTH.pack(1, 0xF3, 0x4321, 1).hex() == BARE["Endpoint request"][3]
     assert wire.S_EETH.pack(4, 0x4321).hex() == BARE["Endpoint response"][3]
@@ -170,7 +266,8 @@ def test_structs_pack_the_golden_headers() -> None:
 
 @given(st.binary(min_size=118, max_size=400))
 def test_icrc_agrees_with_the_straightforward_one(frame: bytes) -> None:
-    frame = frame[:54] + b"\x65" + frame[55:]  # inner version 6: anything else is refused before the sum is taken
+    # inner version 6: anything else is refused before the sum is taken
+    frame = frame[:54] + b"\x65" + frame[55:]
     assert headers.icrc_of(frame, 0, len(frame)) == straightforward_icrc(frame)
 
 
@@ -178,13 +275,19 @@ CHECK = headers.IcrcCheck()
 """One for many frames, as an engine has it."""
 
 
-@given(st.binary(min_size=118, max_size=400), st.integers(114, 400), st.sampled_from([0, 0, 1, 1 << 7, 1 << 31]))
+@given(
+    st.binary(min_size=118, max_size=400),
+    st.integers(114, 400),
+    st.sampled_from([0, 0, 1, 1 << 7, 1 << 31]),
+)
 def test_the_check_of_an_icrc_agrees_too(frame: bytes, looked_at: int, damage: int) -> None:
     frame = frame[:54] + b"\x65" + frame[55:]
     frame = frame[:-4] + (straightforward_icrc(frame) ^ damage).to_bytes(4, "little")
     around = b"\x11" * 7 + frame + b"\x22" * 9
     assert CHECK.good(frame[:looked_at], memoryview(around), 7, len(frame)) == (damage == 0)
-    assert CHECK.good(frame[:looked_at], memoryview(around), 7, len(frame)) == (damage == 0), "the second time, too"
+    assert CHECK.good(frame[:looked_at], memoryview(around), 7, len(frame)) == (damage == 0), (
+        "the second time, too"
+    )
 
 
 def test_icrc_at_an_offset_does_not_reach_before_its_frame() -> None:
@@ -193,7 +296,8 @@ def test_icrc_at_an_offset_does_not_reach_before_its_frame() -> None:
 
 
 def test_icrc_ignores_exactly_what_switches_change() -> None:
-    """Outer header, traffic class, flow label, hop limit, UDP checksum and BTH's reserved byte may change on the way."""
+    """Outer header, traffic class, flow label, hop limit, UDP checksum and BTH's reserved byte may
+    change on the way."""
     frame = bytearray(Random(2).randbytes(200))
     frame[54] = 0x60
     base = straightforward_icrc(bytes(frame))
@@ -202,7 +306,8 @@ def test_icrc_ignores_exactly_what_switches_change() -> None:
         changed = bytearray(frame)
         changed[i] ^= 0x0F
         same = headers.icrc_of(changed, 0, 200) == base
-        assert same == (i in free or i == 54), i  # the low half of byte 54 belongs to the traffic class
+        # the low half of byte 54 belongs to the traffic class
+        assert same == (i in free or i == 54), i
 
 
 @given(st.integers(0, 1 << 40), st.integers(-(1 << 23), (1 << 23) - 1))
@@ -226,12 +331,16 @@ def test_describe_of_a_cut_packet_is_a_value_error(cut: int) -> None:
             wire.describe(frame[:-cut])
 
 
-@pytest.mark.parametrize("op, imm", [(0xC6, -1), (0xC7, -1), (0xC8, -1), (0xC9, 7), (0xCA, -1), (0xCB, 7)])
+@pytest.mark.parametrize(
+    "op, imm", [(0xC6, -1), (0xC7, -1), (0xC8, -1), (0xC9, 7), (0xCA, -1), (0xCB, 7)]
+)
 @pytest.mark.parametrize("n", [0, 4, 256])
 def test_describe_of_what_a_switch_trimmed_has_all_that_is_left(op: int, imm: int, n: int) -> None:
     framer = Framer(CONFIG)
     payload = Random(n).randbytes(n)
-    packet = write_packet(ev=EV, op=op, psn=2, rqmsn=3, msn=4, va=0x1122334455667788, rkey=5, dmalen=6, imm=imm)
+    packet = write_packet(
+        ev=EV, op=op, psn=2, rqmsn=3, msn=4, va=0x1122334455667788, rkey=5, dmalen=6, imm=imm
+    )
     framer.write(NOW, route(), 1, packet, memoryview(payload))
     whole = built(framer, payload)
     frame = Frame(whole)

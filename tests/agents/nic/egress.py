@@ -1,7 +1,9 @@
-"""The queue of one egress port in virtual time: the rules that the switches' programs follow, decided and counted without a kernel.
+"""The queue of one egress port in virtual time: the rules that the switches' programs follow,
+decided and counted without a kernel.
 
-Two classes share the link. Control and trimmed headers go first, but have at most half the rate while data waits. What is on the wire
-no longer waits, so it is in no backlog: as a token bucket lets a frame go when its turn begins.
+Two classes share the link. Control and trimmed headers go first, but have at most half the rate
+while data waits. What is on the wire no longer waits, so it is in no backlog: as a token bucket
+lets a frame go when its turn begins.
 """
 
 from __future__ import annotations
@@ -36,16 +38,26 @@ def with_ce(frame: bytes) -> bytes:
 
 
 def trimmed(frame: bytes, to: int) -> bytes:
-    """The frame's headers under DSCP ``to``; the outer length says what is left, the inner ones what was there. ECN stays."""
+    """The frame's headers under DSCP ``to``; the outer length says what is left, the inner ones
+    what was there. ECN stays."""
     kept = frame[:TRIM_BYTES]
     word = int.from_bytes(kept[14:16], "big") & ~(0x3F << 6) | to << 6
-    return kept[:14] + word.to_bytes(2, "big") + kept[16:18] + (len(kept) - 54).to_bytes(2, "big") + kept[20:]
+    return (
+        kept[:14]
+        + word.to_bytes(2, "big")
+        + kept[16:18]
+        + (len(kept) - 54).to_bytes(2, "big")
+        + kept[20:]
+    )
 
 
 class Egress:
-    """One port. ``switch`` is False for a host's NIC, which only drops at the tail; ``last_hop`` is True from T0 to a host."""
+    """One port. ``switch`` is False for a host's NIC, which only drops at the tail; ``last_hop`` is
+    True from T0 to a host."""
 
-    def __init__(self, fabric: Fabric, rate: int, switch: bool, last_hop: bool, rng: Random) -> None:
+    def __init__(
+        self, fabric: Fabric, rate: int, switch: bool, last_hop: bool, rng: Random
+    ) -> None:
         self.fabric = fabric
         self.rate = rate
         self.switch = switch
@@ -65,7 +77,8 @@ class Egress:
         self._since = 0
 
     def offer(self, now: int, frame: bytes) -> bool:
-        """Take a frame in, marked or trimmed as its class and the backlog ask; False if it was dropped."""
+        """Take a frame in, marked or trimmed as its class and the backlog ask; False if it was
+        dropped."""
         klass = dscp_of(frame)
         trims = self.switch and self.fabric.trimming and klass in TRIMMABLE
         waiting = self.high_backlog if klass in HIGH_CLASSES else self.backlog
@@ -73,7 +86,9 @@ class Egress:
         if klass in HIGH_CLASSES and not trims:
             return self._admit_high(frame)
         if trims:
-            if not self._admit_high(trimmed(frame, dscp.TRIMMED_LASTHOP if self.last_hop else dscp.TRIMMED)):
+            if not self._admit_high(
+                trimmed(frame, dscp.TRIMMED_LASTHOP if self.last_hop else dscp.TRIMMED)
+            ):
                 return False
             self.trimmed += 1
             return True
@@ -96,8 +111,11 @@ class Egress:
         return True
 
     def _marks(self, frame: bytes, klass: int) -> bool:
-        """A linear ramp, off on the last hop unless the fabric or RoCE asks for it; only what is ECT(0) or ECT(1)."""
-        if not self.fabric.ecn or (self.last_hop and not self.fabric.last_hop_ecn and klass != dscp.ROCE):
+        """A linear ramp, off on the last hop unless the fabric or RoCE asks for it; only what is
+        ECT(0) or ECT(1)."""
+        if not self.fabric.ecn or (
+            self.last_hop and not self.fabric.last_hop_ecn and klass != dscp.ROCE
+        ):
             return False
         if frame[15] >> 4 & 3 not in (1, 2):
             return False

@@ -1,4 +1,5 @@
-"""The rtnetlink codec, against bytes written by hand after rtnetlink(7) and against this machine's own kernel."""
+"""The rtnetlink codec, against bytes written by hand after rtnetlink(7) and against this machine's
+own kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from agents.packets import rtnetlink
 
 def ask(kind: int, flags: int, body: bytes) -> list[rtnetlink.Message]:
     """The kernel's answers, to the end of a dump or to an acknowledgement."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as s:
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+    ) as s:
         s.settimeout(5)
         s.send(rtnetlink.request(kind, flags, 7, body))
         answers: list[rtnetlink.Message] = []
@@ -24,7 +27,11 @@ def ask(kind: int, flags: int, body: bytes) -> list[rtnetlink.Message]:
 
 
 def test_a_message_by_hand() -> None:
-    body = struct.pack("=BxHiII", 0, 1, 5, 0x10001, 0) + struct.pack("=HHB3x", 5, 16, 6) + struct.pack("=HHI", 8, 4, 1500)
+    body = (
+        struct.pack("=BxHiII", 0, 1, 5, 0x10001, 0)
+        + struct.pack("=HHB3x", 5, 16, 6)
+        + struct.pack("=HHI", 8, 4, 1500)
+    )
     data = struct.pack("=IHHII", 16 + len(body), 16, 0, 9, 0) + body
     (message,) = rtnetlink.messages(data)
     assert (message.kind, message.serial) == (rtnetlink.RTM_NEWLINK, 9)
@@ -68,7 +75,9 @@ def test_nonsense_is_no_exception(data: bytes) -> None:
 def test_what_is_cut_short_is_no_message(body: bytes, cut: int) -> None:
     data = rtnetlink.request(rtnetlink.RTM_NEWLINK, 0, 1, body)
     whole = 16 + len(body)
-    assert rtnetlink.messages(data[:cut]) == ([(rtnetlink.RTM_NEWLINK, 1, body)] if cut >= whole else [])
+    assert rtnetlink.messages(data[:cut]) == (
+        [(rtnetlink.RTM_NEWLINK, 1, body)] if cut >= whole else []
+    )
 
 
 def test_a_token_bucket_by_hand() -> None:
@@ -85,6 +94,12 @@ def test_a_token_bucket_by_hand() -> None:
 
 
 def test_another_queue_has_no_token_rate() -> None:
-    fifo = rtnetlink.queue(7, 0x120000) + rtnetlink.attribute(1, b"bfifo\0") + rtnetlink.attribute(2, struct.pack("=I", 5))
+    fifo = (
+        rtnetlink.queue(7, 0x120000)
+        + rtnetlink.attribute(1, b"bfifo\0")
+        + rtnetlink.attribute(2, struct.pack("=I", 5))
+    )
     assert rtnetlink.token_rate(fifo) == (7, -1)
-    assert rtnetlink.token_rate(rtnetlink.queue(7, 0x120000) + rtnetlink.attribute(1, b"tbf\0")) == (7, -1)
+    assert rtnetlink.token_rate(
+        rtnetlink.queue(7, 0x120000) + rtnetlink.attribute(1, b"tbf\0")
+    ) == (7, -1)

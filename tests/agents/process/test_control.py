@@ -1,4 +1,5 @@
-"""The control channel: lines whole whatever the socket does, answers matched, errors in one line, readable by its owner alone."""
+"""The control channel: lines whole whatever the socket does, answers matched, errors in one line,
+readable by its owner alone."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from agents.process.control import MAX_CLIENTS, AgentClient, AgentError, AgentSe
 class Agent(threading.Thread):
     """Serves one channel until closed; ``reply`` makes each answer."""
 
-    def __init__(self, path: Path, reply: Callable[[AgentServer, Any, dict[str, Any]], None]) -> None:
+    def __init__(
+        self, path: Path, reply: Callable[[AgentServer, Any, dict[str, Any]], None]
+    ) -> None:
         super().__init__(daemon=True)
         self.server = AgentServer(str(path))
         self.reply = reply
@@ -75,8 +78,11 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: int) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(agent: Agent, tmp_path: Path) -> None:
-    """As if somebody had opened the folder and the socket to all: the kernel tells who connected."""
+def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """As if somebody had opened the folder and the socket to all: the kernel tells who
+    connected."""
     others = (
         "import os, socket, sys\n"
         "s = socket.socket(socket.AF_UNIX)\n"
@@ -89,11 +95,18 @@ def test_a_process_of_another_user_is_turned_away_whatever_the_files_say(agent: 
     (tmp_path / "s").chmod(0o666)
     said = {}
     for uid in ("65534", "1000", "0"):
-        done = subprocess.run([sys.executable, "-c", others, str(tmp_path), uid], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", others, str(tmp_path), uid],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         said[uid] = done.stdout + done.stderr
     assert b'"ok":7' in said["0"].encode()
     for uid in ("65534", "1000"):
-        assert '"ok"' not in said[uid] and (said[uid] == "b''\n" or "ConnectionReset" in said[uid] or "BrokenPipe" in said[uid]), said[uid]
+        assert '"ok"' not in said[uid] and (
+            said[uid] == "b''\n" or "ConnectionReset" in said[uid] or "BrokenPipe" in said[uid]
+        ), said[uid]
     assert agent.server.strangers == 2
     client = AgentClient(tmp_path / "s")
     assert client.call("echo", what=1) == 1
@@ -165,7 +178,9 @@ def test_the_umask_is_as_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", [None, "a\nb", {"k": [1, 2.5, None]}, "\u00fc" * 10, "x" * 3_000_000], ids=["none", "newline", "nested", "utf8", "3 MB"]
+    "what",
+    [None, "a\nb", {"k": [1, 2.5, None]}, "\u00fc" * 10, "x" * 3_000_000],
+    ids=["none", "newline", "nested", "utf8", "3 MB"],
 )
 def test_values_come_back_as_they_went(agent: Agent, tmp_path: Path, what: object) -> None:
     client = AgentClient(tmp_path / "s")
@@ -174,7 +189,9 @@ def test_values_come_back_as_they_went(agent: Agent, tmp_path: Path, what: objec
     client.close()
 
 
-def test_an_error_is_the_agents_own_words_and_the_channel_goes_on(agent: Agent, tmp_path: Path) -> None:
+def test_an_error_is_the_agents_own_words_and_the_channel_goes_on(
+    agent: Agent, tmp_path: Path
+) -> None:
     client = AgentClient(tmp_path / "s")
     with pytest.raises(AgentError, match="^no such thing$"):
         client.call("fail")
@@ -255,12 +272,16 @@ def test_lines_are_whole_however_they_arrive(tmp_path: Path) -> None:
         got += asked(server)
     assert [(m["id"], m["op"]) for m in got] == [(1, "a"), (2, "b"), (3, "c")]
     raw.close()
-    assert server.requests() == [] and server.clients == [] and server.readers() == [server.listener]
+    assert (
+        server.requests() == [] and server.clients == [] and server.readers() == [server.listener]
+    )
     server.close()
 
 
 @pytest.mark.parametrize("line", [b"not json\n", b"[1, 2]\n", b'"text"\n', b"\xff\xfe\n", b"\n"])
-def test_a_line_that_is_no_message_ends_the_connection_and_not_the_agent(tmp_path: Path, line: bytes) -> None:
+def test_a_line_that_is_no_message_ends_the_connection_and_not_the_agent(
+    tmp_path: Path, line: bytes
+) -> None:
     server = AgentServer(str(tmp_path / "s"))
     raw = socket.socket(socket.AF_UNIX)
     raw.connect(str(tmp_path / "s"))
@@ -276,7 +297,8 @@ def test_a_line_that_is_no_message_ends_the_connection_and_not_the_agent(tmp_pat
 
 def test_each_client_gets_its_own_answers(agent: Agent, tmp_path: Path) -> None:
     clients = [AgentClient(tmp_path / "s") for _ in range(3)]
-    for client in clients:  # all asked before any answer is read; every client's first request has the same id
+    # all asked before any answer is read; every client's first request has the same id
+    for client in clients:
         client.lines.write({"id": 1, "op": "echo", "what": f"for {clients.index(client)}"})
         client.serial = 1
     for number, client in enumerate(clients):
@@ -293,7 +315,8 @@ def test_news_goes_to_the_oldest_client_that_is_not_quiet(tmp_path: Path) -> Non
     clients = [AgentClient(tmp_path / "s") for _ in range(3)]
     controller, runner, second = clients
     controller.lines.write({"id": 1, "op": "deny", "entries": [], "quiet": True})
-    assert asked(server) == [{"id": 1, "op": "deny", "entries": []}]  # what an operation is given does not hold the word
+    # what an operation is given does not hold the word
+    assert asked(server) == [{"id": 1, "op": "deny", "entries": []}]
     server.notify({"event": "first"})
     assert [client.notifications() for client in clients] == [[], [{"event": "first"}], []]
     runner.close()

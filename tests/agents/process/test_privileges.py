@@ -1,4 +1,5 @@
-"""What an agent gives up before it reads the first frame, as the kernel tells it. Needs root, nothing else."""
+"""What an agent gives up before it reads the first frame, as the kernel tells it. Needs root,
+nothing else."""
 
 from __future__ import annotations
 
@@ -21,15 +22,23 @@ for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups
         print("Allowed:\tsomething")
     except OSError:
         pass
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has something to give up")
 def test_no_user_group_or_capability_is_left_and_none_can_come_back() -> None:
-    done = subprocess.run([sys.executable, "-c", STORY], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", STORY], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     said = dict(line.split(":\t", 1) for line in done.stdout.splitlines() if ":\t" in line)
-    assert said["Uid"].split() == ["65534"] * 4 and said["Gid"].split() == ["65533"] * 4 and said["Groups"].split() == []
-    assert {int(said[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    assert (
+        said["Uid"].split() == ["65534"] * 4
+        and said["Gid"].split() == ["65533"] * 4
+        and said["Groups"].split() == []
+    )
+    assert {int(said[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+        0
+    }
     assert said["NoNewPrivs"] == "1"
     assert "Allowed" not in said

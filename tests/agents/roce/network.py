@@ -1,7 +1,9 @@
-"""A deterministic network in virtual time for RoCE endpoints: rates, delay, loss, duplicates, dead cables, no sockets.
+"""A deterministic network in virtual time for RoCE endpoints: rates, delay, loss, duplicates, dead
+cables, no sockets.
 
-A path never reorders: data of one path is one FIFO, control another that does not wait for it (the high class). Every
-frame that crosses is kept with its times, so that a test can say exactly when what happened.
+A path never reorders: data of one path is one FIFO, control another that does not wait for it (the
+high class). Every frame that crosses is kept with its times, so that a test can say exactly when
+what happened.
 """
 
 from __future__ import annotations
@@ -37,11 +39,16 @@ class Sent(NamedTuple):
 
 
 class Network:
-    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ps`` is one way, for data up to ``jitter_ps`` more; ``duplicate`` a
-    probability."""
+    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ps`` is one way, for data up
+    to ``jitter_ps`` more; ``duplicate`` a probability."""
 
     def __init__(
-        self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ps: int = 100 * NS, duplicate: float = 0.0, seed: int = 0
+        self,
+        endpoints: dict[int, Endpoint],
+        fabric: Fabric,
+        delay_ps: int = 100 * NS,
+        duplicate: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self.endpoints = endpoints
         self.fabric = fabric
@@ -73,7 +80,9 @@ class Network:
         self._pump()
         return True
 
-    def run(self, until: int = NEVER, done: Callable[[], bool] = lambda: False, limit: int = 2_000_000) -> None:
+    def run(
+        self, until: int = NEVER, done: Callable[[], bool] = lambda: False, limit: int = 2_000_000
+    ) -> None:
         """To quiet, to ``done()``, or to the time ``until`` (which it then is)."""
         for _ in range(limit):
             if done() or not self.step(until):
@@ -84,7 +93,13 @@ class Network:
 
     def hand_in(self, host: int, port: int, frame: bytes) -> None:
         self.delivered[host] += 1
-        self.endpoints[host].receive(self.now, port, memoryview(bytes(HEADROOM) + bytes(frame) + bytes(7)), HEADROOM, len(frame))
+        self.endpoints[host].receive(
+            self.now,
+            port,
+            memoryview(bytes(HEADROOM) + bytes(frame) + bytes(7)),
+            HEADROOM,
+            len(frame),
+        )
 
     def _pump(self) -> None:
         for host, e in self.endpoints.items():
@@ -96,7 +111,9 @@ class Network:
 
     def _carry(self, host: int, port: int, frame: bytes, high: bool) -> None:
         fields = HEADERS.unpack_from(frame, HEADERS_AT)
-        sent = Sent(self.now, host, port, frame, fields[11], fields[15] & PSN_MASK, high, frame[38:54])
+        sent = Sent(
+            self.now, host, port, frame, fields[11], fields[15] & PSN_MASK, high, frame[38:54]
+        )
         self.sent.append(sent)
         wire = wire_time(len(frame), self.fabric.nic_rate)
         if high:
@@ -104,7 +121,12 @@ class Network:
         else:
             start = max(self.now, self._wire_free.get((host, port), 0))
             self._wire_free[host, port] = start + wire
-            arrives = start + wire + self.delay_ps + (self.rng.randrange(self.jitter_ps) if self.jitter_ps else 0)
+            arrives = (
+                start
+                + wire
+                + self.delay_ps
+                + (self.rng.randrange(self.jitter_ps) if self.jitter_ps else 0)
+            )
         if self.lose(sent):  # at the far end: it took its time on the wire
             return
         if self.mark(sent) and frame[15] & 0x30:
@@ -118,13 +140,21 @@ class Network:
         """Every frame that went out or came in has exactly one name."""
         for host, e in self.endpoints.items():
             c = e.counters()
-            assert c["tx_packets"] == c["data_tx"] + c["acks_tx"] + c["naks_tx"] + c["cnps_tx"] == sum(s.host == host for s in self.sent)
+            assert (
+                c["tx_packets"]
+                == c["data_tx"] + c["acks_tx"] + c["naks_tx"] + c["cnps_tx"]
+                == sum(s.host == host for s in self.sent)
+            )
             assert c["rx_packets"] + c["rx_other"] == self.delivered[host]
             assert c["rx_packets"] == sum(c[name] for name in RX_PARTS)
 
 
 def pair(
-    fabric: Fabric, hosts: tuple[int, int] = (0, 2), seed: int = 1, duplicate: float = 0.0, **options: object
+    fabric: Fabric,
+    hosts: tuple[int, int] = (0, 2),
+    seed: int = 1,
+    duplicate: float = 0.0,
+    **options: object,
 ) -> tuple[Network, Endpoint, Endpoint, int, int]:
     """Two connected endpoints: (network, a, b, a's QPN, b's QPN)."""
     a, b = (Endpoint(fabric, host, dict(options), seed) for host in hosts)
@@ -132,4 +162,10 @@ def pair(
     a.connect_qp(0, pa["qpn"], pb)
     b.connect_qp(0, pb["qpn"], pa)
     a.events(), b.events()
-    return Network({hosts[0]: a, hosts[1]: b}, fabric, duplicate=duplicate, seed=seed), a, b, pa["qpn"], pb["qpn"]
+    return (
+        Network({hosts[0]: a, hosts[1]: b}, fabric, duplicate=duplicate, seed=seed),
+        a,
+        b,
+        pa["qpn"],
+        pb["qpn"],
+    )

@@ -1,5 +1,6 @@
-"""DCQCN's reaction point against windows, rates and times worked out by hand. All numbers are small and round:
-line 1,000,000 bits/s, R_AI 10,000, R_HAI 50,000, g 1/4, F 5, a stage is 1000 ps or 10,000 bytes, alpha's period 1100 ps."""
+"""DCQCN's reaction point against windows, rates and times worked out by hand. All numbers are small
+and round: line 1,000,000 bits/s, R_AI 10,000, R_HAI 50,000, g 1/4, F 5, a stage is 1000 ps or
+10,000 bytes, alpha's period 1100 ps."""
 
 from __future__ import annotations
 
@@ -23,9 +24,19 @@ FRAME_PS = 8 * MS  # 1000 bytes at line rate
 
 def dcqcn(slack_ps: int = 0, paced: bool = False, **changes: Any) -> Dcqcn:
     given: dict[str, Any] = {
-        "line": LINE, "min_rate": 1000, "rate_ai": 10_000.0, "rate_hai": 50_000.0, "g": 0.25, "initial_alpha": 1.0,
-        "fast_recovery": 5, "byte_counter": 10_000, "timer_ps": 1000, "alpha_ps": 1100, "cut_ps": 100, "clamp": True,
-    }  # fmt: skip
+        "line": LINE,
+        "min_rate": 1000,
+        "rate_ai": 10_000.0,
+        "rate_hai": 50_000.0,
+        "g": 0.25,
+        "initial_alpha": 1.0,
+        "fast_recovery": 5,
+        "byte_counter": 10_000,
+        "timer_ps": 1000,
+        "alpha_ps": 1100,
+        "cut_ps": 100,
+        "clamp": True,
+    }
     return Dcqcn(Parameters(**{**given, **changes}), 1 << 20, slack_ps, paced)
 
 
@@ -47,7 +58,7 @@ def stages(cc: Dcqcn, count: int) -> list[float]:
     return made
 
 
-# --- cuts and alpha ------------------------------------------------------------------------------------------------------
+# --- cuts and alpha -------------------------------------------------------------------------------
 
 
 def test_before_any_cnp_there_is_neither_limit_nor_timer() -> None:
@@ -57,7 +68,13 @@ def test_before_any_cnp_there_is_neither_limit_nor_timer() -> None:
         cc.on_ack(k * FRAME_PS, 1000)
     cc.on_loss(5)
     cc.on_timer(1 << 40)
-    assert (cc.current, cc.target, cc.rate, cc.next_send_ps, cc.timer_at) == (LINE, LINE, 0, -NEVER, NEVER)
+    assert (cc.current, cc.target, cc.rate, cc.next_send_ps, cc.timer_at) == (
+        LINE,
+        LINE,
+        0,
+        -NEVER,
+        NEVER,
+    )
 
 
 def test_the_first_cnp_halves_the_rate_and_starts_the_stages() -> None:
@@ -106,7 +123,7 @@ def test_a_cut_ends_what_both_counters_had_reached() -> None:
     assert cc.byte_stage == 0
 
 
-# --- recovery ------------------------------------------------------------------------------------------------------------
+# --- recovery -------------------------------------------------------------------------------------
 
 
 def test_fast_recovery_halves_the_distance_five_times_then_the_target_grows() -> None:
@@ -155,7 +172,11 @@ def test_stages_missed_while_the_host_was_busy_are_made_up_for() -> None:
     late, exact = cut_twice(), cut_twice()
     late.on_timer(200 + 6 * 1000 + 999)
     stages(exact, 6)
-    assert (late.current, late.target, late.timer_at) == (exact.current, exact.target, exact.timer_at)
+    assert (late.current, late.target, late.timer_at) == (
+        exact.current,
+        exact.target,
+        exact.timer_at,
+    )
 
 
 def test_back_at_line_rate_everything_stops() -> None:
@@ -181,9 +202,17 @@ def test_no_cut_goes_below_the_least_rate_and_it_comes_back_from_there() -> None
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3000), st.sampled_from(["cnp", "sent", "timer"]), st.integers(1, 30_000)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3000), st.sampled_from(["cnp", "sent", "timer"]), st.integers(1, 30_000)
+        ),
+        max_size=60,
+    )
+)
 def test_rates_stay_in_order_whatever_happens(happenings: list[tuple[int, str, int]]) -> None:
-    """least <= current <= target <= line, 0 < alpha <= 1, and a rate below the line has a timer that brings it back."""
+    """least <= current <= target <= line, 0 < alpha <= 1, and a rate below the line has a timer
+    that brings it back."""
     cc = dcqcn(min_rate=50_000)
     now = 0
     for wait, what, size in happenings:
@@ -203,7 +232,7 @@ def test_rates_stay_in_order_whatever_happens(happenings: list[tuple[int, str, i
     assert cc.current == LINE
 
 
-# --- pacing --------------------------------------------------------------------------------------------------------------
+# --- pacing ---------------------------------------------------------------------------------------
 
 
 def test_what_is_left_of_the_wait_follows_the_rate() -> None:
@@ -258,7 +287,7 @@ def test_without_a_clamp_only_a_stage_of_the_timer_lets_a_cut_move_the_target() 
     assert (cc.target, cc.current) == (656_250, 328_125)
 
 
-# --- notification point --------------------------------------------------------------------------------------------------
+# --- notification point ---------------------------------------------------------------------------
 
 
 def test_one_cnp_per_interval() -> None:
@@ -268,7 +297,7 @@ def test_one_cnp_per_interval() -> None:
     assert not point.on_mark(1049)
 
 
-# --- options -------------------------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 def test_published_parameters() -> None:
@@ -289,28 +318,58 @@ def test_published_parameters() -> None:
 
 
 def test_what_nvidias_adapters_ship_with() -> None:
-    """Rates are in bit/s and the same at any rate of the port; a key that is set has its own value."""
+    """Rates are in bit/s and the same at any rate of the port; a key that is set has its own
+    value."""
     for fabric in (load_fabric("rack16"), load_fabric("cluster-d")):
         o = Options(fabric, {"profile": "nvidia"})
         p = o.dcqcn
-        assert (o.cnp_interval_ps, p.timer_ps, p.alpha_ps, p.cut_ps) == (4 * US, 300 * US, US, 4 * US)
-        assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter, p.clamp) == (5 / 1024, 1023 / 1024, 1, 32_767, False)
-        assert (p.line, p.rate_ai, p.rate_hai) == (fabric.nic_rate, pytest.approx(5e6), pytest.approx(50e6))
+        assert (o.cnp_interval_ps, p.timer_ps, p.alpha_ps, p.cut_ps) == (
+            4 * US,
+            300 * US,
+            US,
+            4 * US,
+        )
+        assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter, p.clamp) == (
+            5 / 1024,
+            1023 / 1024,
+            1,
+            32_767,
+            False,
+        )
+        assert (p.line, p.rate_ai, p.rate_hai) == (
+            fabric.nic_rate,
+            pytest.approx(5e6),
+            pytest.approx(50e6),
+        )
         assert p.min_rate == pytest.approx(1e6, abs=1)
-    assert Options(load_fabric("rack16"), {"profile": "zhu"}).dcqcn == Options(load_fabric("rack16"), {}).dcqcn
-    limited = Options(load_fabric("rack16"), {"profile": "nvidia", "rate_limit": 10**10, "g": 0.5, "rate_hai": 0.1}).dcqcn
-    assert (limited.g, limited.rate_ai, limited.rate_hai, limited.alpha_ps) == (0.5, pytest.approx(5e6), 1e9, US)
+    assert (
+        Options(load_fabric("rack16"), {"profile": "zhu"}).dcqcn
+        == Options(load_fabric("rack16"), {}).dcqcn
+    )
+    limited = Options(
+        load_fabric("rack16"),
+        {"profile": "nvidia", "rate_limit": 10**10, "g": 0.5, "rate_hai": 0.1},
+    ).dcqcn
+    assert (limited.g, limited.rate_ai, limited.rate_hai, limited.alpha_ps) == (
+        0.5,
+        pytest.approx(5e6),
+        1e9,
+        US,
+    )
 
 
 @pytest.mark.parametrize("recovery", ["go-back-n", "selective"])
 def test_no_congestion_control_is_a_line_rate_and_1024_packets_out(recovery: str) -> None:
     fabric = load_fabric("cluster-d").with_(pfc=True)
     o, fixed = (
-        Options(fabric, {"recovery": recovery, **more}) for more in ({"congestion": "none"}, {"congestion": "fixed", "window_bdp": 0.0})
+        Options(fabric, {"recovery": recovery, **more})
+        for more in ({"congestion": "none"}, {"congestion": "fixed", "window_bdp": 0.0})
     )
     cc = o.congestion()
     assert isinstance(cc, FixedWindow) and (cc.window, cc.rate) == (1024 * (4096 + 138), 0)
-    assert (o.window, o.ack_every, o.rto_ps) == (fixed.window, fixed.ack_every, fixed.rto_ps), "a fixed window of 0 is the same"
+    assert (o.window, o.ack_every, o.rto_ps) == (fixed.window, fixed.ack_every, fixed.rto_ps), (
+        "a fixed window of 0 is the same"
+    )
     cc.on_sent(0, 4234)
     cc.on_cnp(0)
     assert (cc.rate, cc.next_send_ps, cc.timer_at) == (0, -NEVER, NEVER)
@@ -325,21 +384,46 @@ def test_timeouts_by_name() -> None:
         assert (adaptive.rto_ps, adaptive.rto_most_ps) == (10 * demo.base_rtt_ps, deployed)
     own = Options(demo, {"rto": "adaptive", "rto_ns": 16_000, "rto_most_ns": 64_000})
     assert (own.rto_ps, own.rto_most_ps) == (16_000_000, 64_000_000)
-    assert Options(demo, {"rto": "adaptive", "rto_ns": 16_000, "rto_most_ns": 8_000}).rto_most_ps == 16_000_000
+    assert (
+        Options(demo, {"rto": "adaptive", "rto_ns": 16_000, "rto_most_ns": 8_000}).rto_most_ps
+        == 16_000_000
+    )
 
 
 def test_every_parameter_can_be_set() -> None:
     fabric = near(load_fabric("tiny"))
     set_to = {
-        "congestion": "fixed", "window_bdp": 2.0, "cnp_interval_us": 4.0, "cut_interval_us": 5.0, "alpha_timer_us": 1.0, "g": 0.5,
-        "increase_timer_us": 300.0, "initial_alpha": 0.25, "fast_recovery": 1, "byte_counter": 32_767, "rate_ai": 0.01, "rate_hai": 0.1,
-        "min_rate": 0.002, "rate_limit": 10**10, "clamp_target": False,
-    }  # fmt: skip
+        "congestion": "fixed",
+        "window_bdp": 2.0,
+        "cnp_interval_us": 4.0,
+        "cut_interval_us": 5.0,
+        "alpha_timer_us": 1.0,
+        "g": 0.5,
+        "increase_timer_us": 300.0,
+        "initial_alpha": 0.25,
+        "fast_recovery": 1,
+        "byte_counter": 32_767,
+        "rate_ai": 0.01,
+        "rate_hai": 0.1,
+        "min_rate": 0.002,
+        "rate_limit": 10**10,
+        "clamp_target": False,
+    }
     o = Options(fabric, set_to)
     p = o.dcqcn
-    assert isinstance(o.congestion(), FixedWindow) and o.congestion().window == 2 * fabric.plane_bdp and o.congestion().rate == 10**10
+    assert (
+        isinstance(o.congestion(), FixedWindow)
+        and o.congestion().window == 2 * fabric.plane_bdp
+        and o.congestion().rate == 10**10
+    )
     assert (o.cnp_interval_ps, p.cut_ps, p.alpha_ps, p.timer_ps) == (4 * US, 5 * US, US, 300 * US)
-    assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter, p.clamp) == (0.5, 0.25, 1, 32_767, False)
+    assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter, p.clamp) == (
+        0.5,
+        0.25,
+        1,
+        32_767,
+        False,
+    )
     assert (p.line, p.rate_ai, p.rate_hai, p.min_rate) == (10**10, 1e8, 1e9, 2 * 10**7)
     limited = Options(fabric, {"rate_limit": 10**10}).congestion()
     assert isinstance(limited, Dcqcn) and limited.rate == 10**10
@@ -350,10 +434,21 @@ def test_every_parameter_can_be_set() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("congestion", "nscc"), ("g", 1.5), ("g", True), ("cnp_interval_us", 0), ("rate_ai", 0), ("min_rate", 2), ("byte_counter", 0),
-        ("fast_recovery", -1), ("initial_alpha", "1"), ("congestion", 1), ("profile", "mellanox"), ("rto", "doubling"), ("rto_most_ns", 0),
+        ("congestion", "nscc"),
+        ("g", 1.5),
+        ("g", True),
+        ("cnp_interval_us", 0),
+        ("rate_ai", 0),
+        ("min_rate", 2),
+        ("byte_counter", 0),
+        ("fast_recovery", -1),
+        ("initial_alpha", "1"),
+        ("congestion", 1),
+        ("profile", "mellanox"),
+        ("rto", "doubling"),
+        ("rto_most_ns", 0),
     ],
-)  # fmt: skip
+)
 def test_values_that_cannot_be(key: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{key} = ") as said:
         Options(near(load_fabric("tiny")), {key: value})

@@ -1,4 +1,5 @@
-"""Invariant: whatever the network loses or repeats, every posted byte arrives exactly once, in order, and no other byte changes."""
+"""Invariant: whatever the network loses or repeats, every posted byte arrives exactly once, in
+order, and no other byte changes."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ def random_loss(net: Network, rate: float, seed: int) -> None:
     net.lose = lambda sent: rng.random() < rate
 
 
-def exchange(made: tuple[Network, Endpoint, Endpoint, int, int], lengths: list[int], seed: int) -> int:
-    """Write messages of these lengths, every other one with an immediate, to their end, and check memory, completions and books. Returns
-    how many packets that are."""
+def exchange(
+    made: tuple[Network, Endpoint, Endpoint, int, int], lengths: list[int], seed: int
+) -> int:
+    """Write messages of these lengths, every other one with an immediate, to their end, and check
+    memory, completions and books. Returns how many packets that are."""
     net, a, b, qa, qb = made
     rng = random.Random(seed)
     arena = bytearray(rng.randbytes(sum(lengths) + GUARD * (len(lengths) + 1)))
@@ -48,7 +51,9 @@ def exchange(made: tuple[Network, Endpoint, Endpoint, int, int], lengths: list[i
     assert arena == expected
     assert outside == outside_before
     assert a.completions() == [Completion(qa, i, WRITE, OK, -1, n) for i, n in enumerate(lengths)]
-    assert b.completions() == [Completion(qb, 100 + i, RECEIVE, OK, i, n) for i, n in enumerate(lengths) if i % 2 == 0]
+    assert b.completions() == [
+        Completion(qb, 100 + i, RECEIVE, OK, i, n) for i, n in enumerate(lengths) if i % 2 == 0
+    ]
     packets = sum(max(1, -(-n // TINY.mtu)) for n in lengths)
     assert b.counters()["data_rx"] == packets, "each packet is placed once"
     assert b.counters()["rx_payload_bytes"] == sum(lengths)
@@ -63,7 +68,9 @@ def exchange(made: tuple[Network, Endpoint, Endpoint, int, int], lengths: list[i
     st.sampled_from([0.0, 0.2]),
     st.integers(0, 1 << 30),
 )
-def test_every_byte_arrives_once_in_order_and_nothing_else_changes(lengths: list[int], loss: float, duplicate: float, seed: int) -> None:
+def test_every_byte_arrives_once_in_order_and_nothing_else_changes(
+    lengths: list[int], loss: float, duplicate: float, seed: int
+) -> None:
     made = pair(TINY, seed=seed, duplicate=duplicate)
     net, a, b, _, _ = made
     random_loss(net, loss, seed)
@@ -94,7 +101,8 @@ def test_both_directions_and_psn_wrap() -> None:
 
 @pytest.mark.parametrize("congestion", ["dcqcn", "fixed"])
 def test_one_flow_fills_its_plane_and_never_more(congestion: str) -> None:
-    """No window, or 1.5 BDP and an ACK for every fifth packet, keep the path full; the port never exceeds its rate."""
+    """No window, or 1.5 BDP and an ACK for every fifth packet, keep the path full; the port never
+    exceeds its rate."""
     net, a, b, qa, _ = pair(TINY, congestion=congestion)
     net.delay_ps = (TINY.base_rtt_ps - wire_time(TINY.frame_bytes, TINY.nic_rate)) // 2
     region = b.register(bytearray(2_000_000))
@@ -147,7 +155,9 @@ def test_receiver_not_ready_waits_and_delivers_once_ready() -> None:
     a.post_write(qa, 1, memoryview(b"12345678"), region.va, region.rkey, 9)
     net.run(until=33 * US)
     assert memory == bytearray(8), "placed before there was a receive request"
-    assert [s.at // US for s in net.sent if s.host == 0] == [0, 10, 20, 30], "the shortest wait that a NAK can name, on top of a round trip"
+    assert [s.at // US for s in net.sent if s.host == 0] == [0, 10, 20, 30], (
+        "the shortest wait that a NAK can name, on top of a round trip"
+    )
     assert b.counters()["rx_receiver_not_ready"] == 4
     assert a.completions() == []
     b.post_recv(qb, 5)

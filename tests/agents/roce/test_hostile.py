@@ -1,4 +1,5 @@
-"""Invariant: whatever arrives, nothing raises, no memory outside the regions changes, and every frame has one name."""
+"""Invariant: whatever arrives, nothing raises, no memory outside the regions changes, and every
+frame has one name."""
 
 from __future__ import annotations
 
@@ -47,12 +48,27 @@ def sealed(frame: bytes) -> bytes:
 
 
 def data_frame(
-    opcode: int, psn: int, dqpn: int, body: bytes, *, src: int = 0, dst: int = 2, sport: int = 0xC123, flags: int = 0, ack: bool = True
+    opcode: int,
+    psn: int,
+    dqpn: int,
+    body: bytes,
+    *,
+    src: int = 0,
+    dst: int = 2,
+    sport: int = 0xC123,
+    flags: int = 0,
+    ack: bool = True,
 ) -> bytes:
-    outer = bytes.fromhex("66a0 0000 0000 2940".replace(" ", "")) + inner_address(src) + b"\xfc" * 16
+    outer = (
+        bytes.fromhex("66a0 0000 0000 2940".replace(" ", "")) + inner_address(src) + b"\xfc" * 16
+    )
     inner = bytes.fromhex("6000000000001140") + inner_address(src) + inner_address(dst)
     udp = sport.to_bytes(2, "big") + (4791).to_bytes(2, "big") + bytes(4)
-    bth = bytes([opcode, flags, 0xFF, 0xFF]) + dqpn.to_bytes(4, "big") + (psn | ack << 31).to_bytes(4, "big")
+    bth = (
+        bytes([opcode, flags, 0xFF, 0xFF])
+        + dqpn.to_bytes(4, "big")
+        + (psn | ack << 31).to_bytes(4, "big")
+    )
     return sealed(HOST_MAC + HOST_MAC + b"\x86\xdd" + outer + inner + udp + bth + body)
 
 
@@ -98,37 +114,110 @@ def test_icrc_of_every_kind_of_packet_is_the_annexes() -> None:
         assert s.frame[-4:] == reference_icrc(s.frame[:-4])
         assert len(s.frame) % 4 == 2, "Ethernet's 14 bytes, then whole words: payload is padded"
         assert int.from_bytes(s.frame[14:18], "big") >> 22 & 0x3F == (48 if s.high else 26)
-        assert int.from_bytes(s.frame[14:18], "big") >> 20 & 3 == (0 if s.high else 2), "control is not-ECT, data ECT(0)"
+        assert int.from_bytes(s.frame[14:18], "big") >> 20 & 3 == (0 if s.high else 2), (
+            "control is not-ECT, data ECT(0)"
+        )
         if s.host == 0:
             assert int.from_bytes(s.frame[94:96], "big") >= 0xC000
             assert (len(s.frame) - 118 - (s.frame[103] >> 4 & 3)) >= 0
 
 
 def test_a_sound_frame_of_our_making_is_placed() -> None:
-    """The forger works: so that what the other tests see refused is refused for the reason they give."""
+    """The forger works: so that what the other tests see refused is refused for the reason they
+    give."""
     v = Victim()
-    v.give(data_frame(0x0A, v.psn, v.qb, reth(v.region.va + 4, v.region.rkey, 5) + b"hello\0\0\0", flags=0x30))
+    v.give(
+        data_frame(
+            0x0A, v.psn, v.qb, reth(v.region.va + 4, v.region.rkey, 5) + b"hello\0\0\0", flags=0x30
+        )
+    )
     assert v.memory[4004:4009] == b"hello" and v.memory[4009] == 0xAA
     assert v.answers() == [(0x1F, v.psn)]
 
 
 REFUSED = {
     "wrong rkey": (0x0A, lambda r: reth(r.va, r.rkey ^ 1, 4) + b"evil", 0, 0x62, "rx_bad_rkey"),
-    "below the region": (0x0A, lambda r: reth(r.va - 1, r.rkey, 4) + b"evil", 0, 0x62, "rx_bad_rkey"),
-    "past its end": (0x0A, lambda r: reth(r.va + r.length - 3, r.rkey, 4) + b"evil", 0, 0x62, "rx_bad_rkey"),
-    "at the end of memory": (0x0A, lambda r: reth((1 << 64) - 2, r.rkey, 4) + b"evil", 0, 0x62, "rx_bad_rkey"),
-    "first of a message that will not fit": (0x06, lambda r: reth(r.va, r.rkey, 12_001) + bytes(4096), 0, 0x62, "rx_bad_rkey"),
-    "shorter than it says": (0x0A, lambda r: reth(r.va, r.rkey, 8) + b"evil", 0, 0x61, "rx_bad_request"),
-    "longer than it says": (0x0A, lambda r: reth(r.va, r.rkey, 1) + b"evil", 0, 0x61, "rx_bad_request"),
-    "zero bytes with payload": (0x0A, lambda r: reth(r.va, r.rkey, 0) + b"evil", 0, 0x61, "rx_bad_request"),
-    "over the MTU": (0x0A, lambda r: reth(r.va, r.rkey, 4100) + bytes(4100), 0, 0x61, "rx_bad_request"),
-    "first that is not full": (0x06, lambda r: reth(r.va, r.rkey, 5000) + bytes(4092), 0, 0x61, "rx_bad_request"),
-    "first that is all": (0x06, lambda r: reth(r.va, r.rkey, 4096) + bytes(4096), 0, 0x61, "rx_bad_request"),
+    "below the region": (
+        0x0A,
+        lambda r: reth(r.va - 1, r.rkey, 4) + b"evil",
+        0,
+        0x62,
+        "rx_bad_rkey",
+    ),
+    "past its end": (
+        0x0A,
+        lambda r: reth(r.va + r.length - 3, r.rkey, 4) + b"evil",
+        0,
+        0x62,
+        "rx_bad_rkey",
+    ),
+    "at the end of memory": (
+        0x0A,
+        lambda r: reth((1 << 64) - 2, r.rkey, 4) + b"evil",
+        0,
+        0x62,
+        "rx_bad_rkey",
+    ),
+    "first of a message that will not fit": (
+        0x06,
+        lambda r: reth(r.va, r.rkey, 12_001) + bytes(4096),
+        0,
+        0x62,
+        "rx_bad_rkey",
+    ),
+    "shorter than it says": (
+        0x0A,
+        lambda r: reth(r.va, r.rkey, 8) + b"evil",
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
+    "longer than it says": (
+        0x0A,
+        lambda r: reth(r.va, r.rkey, 1) + b"evil",
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
+    "zero bytes with payload": (
+        0x0A,
+        lambda r: reth(r.va, r.rkey, 0) + b"evil",
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
+    "over the MTU": (
+        0x0A,
+        lambda r: reth(r.va, r.rkey, 4100) + bytes(4100),
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
+    "first that is not full": (
+        0x06,
+        lambda r: reth(r.va, r.rkey, 5000) + bytes(4092),
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
+    "first that is all": (
+        0x06,
+        lambda r: reth(r.va, r.rkey, 4096) + bytes(4096),
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
     "middle of nothing": (0x07, lambda r: bytes(4096), 0, 0x61, "rx_bad_request"),
     "last of nothing": (0x08, lambda r: b"evil", 0, 0x61, "rx_bad_request"),
     "no room for RETH": (0x0A, lambda r: b"evil", 0, 0x61, "rx_bad_request"),
     "pad of nothing": (0x0A, lambda r: reth(r.va, r.rkey, 0), 0x30, 0x61, "rx_bad_request"),
-    "over two gigabytes": (0x06, lambda r: reth(r.va, r.rkey, 0xFFFFFFFF) + bytes(4096), 0, 0x61, "rx_bad_request"),
+    "over two gigabytes": (
+        0x06,
+        lambda r: reth(r.va, r.rkey, 0xFFFFFFFF) + bytes(4096),
+        0,
+        0x61,
+        "rx_bad_request",
+    ),
     "SEND": (0x04, lambda r: b"evil", 0, 0x61, "rx_bad_opcode"),
     "READ request": (0x0C, lambda r: reth(r.va, r.rkey, 4), 0, 0x61, "rx_bad_opcode"),
     "ATOMIC": (0x14, lambda r: bytes(28), 0, 0x61, "rx_bad_opcode"),
@@ -146,7 +235,10 @@ def test_a_request_that_cannot_be_is_refused_for_good(name: str) -> None:
     assert v.untouched()
     assert v.answers() == [(syndrome, v.psn)]
     assert v.b.counters()[counter] == 1
-    assert v.b.completions() == [Completion(v.qb, 6, WRITE, FLUSHED, -1, 3), Completion(v.qb, 5, 1, FLUSHED, -1, 0)]
+    assert v.b.completions() == [
+        Completion(v.qb, 6, WRITE, FLUSHED, -1, 3),
+        Completion(v.qb, 5, 1, FLUSHED, -1, 0),
+    ]
     assert v.b.paths()[0]["qp_state"] == "ERROR"
     # dead for good: a sound request is not placed any more, and is told so
     v.net.now = 10 * TINY.base_rtt_ps
@@ -170,32 +262,84 @@ DROPPED = {
     "reserved opcode": (lambda v: data_frame(0x1F, v.psn, v.qb, b""), "rx_bad_opcode"),
     "MRC's opcode": (lambda v: data_frame(0xCA, v.psn, v.qb, bytes(24)), "rx_bad_opcode"),
     "READ response": (lambda v: data_frame(0x0D, v.psn, v.qb, bytes(8)), "rx_bad_opcode"),
-    "transport version 1": (lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16), flags=1), "rx_bad_opcode"),
+    "transport version 1": (
+        lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16), flags=1),
+        "rx_bad_opcode",
+    ),
     "foreign QP": (lambda v: data_frame(0x0A, v.psn, v.qb ^ 1, bytes(16)), "rx_bad_qp"),
     "QP 0": (lambda v: data_frame(0x0A, v.psn, 0, bytes(16)), "rx_bad_qp"),
-    "another host": (lambda v: data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil", src=1), "rx_bad_source"),
-    "another host's ACK": (lambda v: data_frame(0x11, v.psn, v.qb, b"\x1f\0\0\1", src=1), "rx_bad_source"),
-    "another host's NAK": (lambda v: data_frame(0x11, v.psn, v.qb, b"\x62\0\0\1", src=1), "rx_bad_source"),
+    "another host": (
+        lambda v: data_frame(
+            0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil", src=1
+        ),
+        "rx_bad_source",
+    ),
+    "another host's ACK": (
+        lambda v: data_frame(0x11, v.psn, v.qb, b"\x1f\0\0\1", src=1),
+        "rx_bad_source",
+    ),
+    "another host's NAK": (
+        lambda v: data_frame(0x11, v.psn, v.qb, b"\x62\0\0\1", src=1),
+        "rx_bad_source",
+    ),
     "another host's CNP": (lambda v: data_frame(0x81, 0, v.qb, bytes(16), src=1), "rx_bad_source"),
     "no host": (lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16), src=40_000), "rx_bad_source"),
-    "to another host": (lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16), dst=3), "rx_bad_address"),
+    "to another host": (
+        lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16), dst=3),
+        "rx_bad_address",
+    ),
     "ACK too long": (lambda v: data_frame(0x11, v.psn, v.qb, bytes(8)), "rx_bad_length"),
-    "ACK of what was never sent": (lambda v: data_frame(0x11, 5, v.qb, b"\x1f\0\0\1"), "rx_stale_response"),
-    "NAK of what was never sent": (lambda v: data_frame(0x11, 5, v.qb, b"\x62\0\0\1"), "rx_stale_response"),
+    "ACK of what was never sent": (
+        lambda v: data_frame(0x11, 5, v.qb, b"\x1f\0\0\1"),
+        "rx_stale_response",
+    ),
+    "NAK of what was never sent": (
+        lambda v: data_frame(0x11, 5, v.qb, b"\x62\0\0\1"),
+        "rx_stale_response",
+    ),
     "flipped payload bit": (
-        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil"), 131),
+        lambda v: _flip(
+            data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil"), 131
+        ),
         "rx_bad_icrc",
     ),
-    "flipped QPN bit": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 109), "rx_bad_icrc"),
-    "flipped iCRC bit": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), -1), "rx_bad_icrc"),
-    "flipped source": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 77), "rx_bad_icrc"),
-    "outer length too large": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 18), "rx_bad_length"),
-    "inner length differs": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 59), "rx_bad_length"),
-    "cut behind its UDP header": (lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16))[:104], "rx_bad_length"),
-    "cut in its payload": (lambda v: data_frame(0x0A, v.psn, v.qb, bytes(100))[:-50], "rx_bad_length"),
-    "cut before its UDP port": (lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16))[:90], "rx_other"),
+    "flipped QPN bit": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 109),
+        "rx_bad_icrc",
+    ),
+    "flipped iCRC bit": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), -1),
+        "rx_bad_icrc",
+    ),
+    "flipped source": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 77),
+        "rx_bad_icrc",
+    ),
+    "outer length too large": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 18),
+        "rx_bad_length",
+    ),
+    "inner length differs": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 59),
+        "rx_bad_length",
+    ),
+    "cut behind its UDP header": (
+        lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16))[:104],
+        "rx_bad_length",
+    ),
+    "cut in its payload": (
+        lambda v: data_frame(0x0A, v.psn, v.qb, bytes(100))[:-50],
+        "rx_bad_length",
+    ),
+    "cut before its UDP port": (
+        lambda v: data_frame(0x0A, v.psn, v.qb, bytes(16))[:90],
+        "rx_other",
+    ),
     "nothing": (lambda v: b"", "rx_other"),
-    "another ethertype": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 12), "rx_other"),
+    "another ethertype": (
+        lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 12),
+        "rx_other",
+    ),
     "another UDP port": (lambda v: _flip(data_frame(0x0A, v.psn, v.qb, bytes(16)), 97), "rx_other"),
 }
 
@@ -229,14 +373,20 @@ def test_before_the_peer_is_known_nothing_is_taken() -> None:
 def test_a_bad_middle_leaves_the_rest_of_the_message_alone() -> None:
     v = Victim()
     v.give(data_frame(0x06, v.psn, v.qb, reth(v.region.va, v.region.rkey, 12_000) + b"\x01" * 4096))
-    v.give(data_frame(0x0A, v.psn + 1 & 0xFFFFFF, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil"))
+    v.give(
+        data_frame(0x0A, v.psn + 1 & 0xFFFFFF, v.qb, reth(v.region.va, v.region.rkey, 4) + b"evil")
+    )
     assert v.memory[4000:8096] == b"\x01" * 4096
     assert v.memory[8096:] == v.before[8096:] and v.memory[:4000] == v.before[:4000]
     assert v.answers() == [(0x61, v.psn + 1 & 0xFFFFFF)]
 
 
-@pytest.mark.parametrize(("rkey_off", "length_off", "status"), [(1, 0, REMOTE_ACCESS), (0, 1, REMOTE_ACCESS)])
-def test_the_requester_hears_why_and_flushes_the_rest(rkey_off: int, length_off: int, status: int) -> None:
+@pytest.mark.parametrize(
+    ("rkey_off", "length_off", "status"), [(1, 0, REMOTE_ACCESS), (0, 1, REMOTE_ACCESS)]
+)
+def test_the_requester_hears_why_and_flushes_the_rest(
+    rkey_off: int, length_off: int, status: int
+) -> None:
     net, a, b, qa, _qb = pair(TINY)
     memory = bytearray(100)
     region = b.register(memory)
@@ -245,7 +395,12 @@ def test_the_requester_hears_why_and_flushes_the_rest(rkey_off: int, length_off:
     a.post_write(qa, 3, memoryview(bytes(100)), region.va, region.rkey, -1)
     a.post_recv(qa, 4)
     net.run()
-    assert [(c.wr_id, c.status) for c in a.completions()] == [(1, OK), (2, status), (3, FLUSHED), (4, FLUSHED)]
+    assert [(c.wr_id, c.status) for c in a.completions()] == [
+        (1, OK),
+        (2, status),
+        (3, FLUSHED),
+        (4, FLUSHED),
+    ]
     assert memory == b"\x07" * 100
     states = [f["state"] for e in (a, b) for _, kind, f in e.events() if kind == "qp"]
     assert states == ["ERROR", "ERROR"]
@@ -296,7 +451,9 @@ frames = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(frames, max_size=12), st.integers(0, 4))
-def test_no_frame_raises_or_touches_what_it_must_not(given_frames: list[object], receives: int) -> None:
+def test_no_frame_raises_or_touches_what_it_must_not(
+    given_frames: list[object], receives: int
+) -> None:
     """Also well-formed ones with a right iCRC, in any order, from the peer itself."""
     v = Victim()
     own_sport = v.b._qp(v.qb).remote_sport
@@ -310,8 +467,21 @@ def test_no_frame_raises_or_touches_what_it_must_not(given_frames: list[object],
             op, psn, own, body, flags, ack, sport = f  # type: ignore[misc]
             if isinstance(body, tuple):
                 off, length, key, n = body
-                body = reth(v.region.va + off & (1 << 64) - 1, v.region.rkey ^ (not key), length) + b"\x55" * n
-            v.give(data_frame(op, psn + v.psn & 0xFFFFFF, v.qb if own else v.qb ^ 5, body, flags=flags, ack=ack, sport=sport or own_sport))
+                body = (
+                    reth(v.region.va + off & (1 << 64) - 1, v.region.rkey ^ (not key), length)
+                    + b"\x55" * n
+                )
+            v.give(
+                data_frame(
+                    op,
+                    psn + v.psn & 0xFFFFFF,
+                    v.qb if own else v.qb ^ 5,
+                    body,
+                    flags=flags,
+                    ack=ack,
+                    sport=sport or own_sport,
+                )
+            )
         while v.b.transmit(0) >= 0:
             pass
     assert v.memory[:4000] == v.before[:4000] and v.memory[16_000:] == v.before[16_000:]
@@ -323,7 +493,8 @@ def test_no_frame_raises_or_touches_what_it_must_not(given_frames: list[object],
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 4229), st.integers(0, 255), st.integers(0, 1 << 20))
 def test_damage_anywhere_on_the_way_is_only_a_delay(at: int, xor: int, seed: int) -> None:
-    """One byte of every seventh frame changes: what the iCRC does not cover does not matter, all else is dropped and sent again."""
+    """One byte of every seventh frame changes: what the iCRC does not cover does not matter, all
+    else is dropped and sent again."""
     net, a, b, qa, _ = pair(TINY, seed=seed)
     memory = bytearray(40_000)
     region = b.register(memory)

@@ -1,4 +1,5 @@
-"""Marks become CNPs, CNPs become a rate, the rate becomes gaps between packets: whole endpoints, at exact times."""
+"""Marks become CNPs, CNPs become a rate, the rate becomes gaps between packets: whole endpoints, at
+exact times."""
 
 from __future__ import annotations
 
@@ -48,11 +49,18 @@ def test_a_cnp_is_the_annexes() -> None:
     net.run()
     (cnp,) = cnps(net)
     ack = next(s for s in net.sent if s.host == 2 and s.opcode == 0x11)
-    assert cnp.at <= ack.at and net.sent.index(cnp) < net.sent.index(ack), "nothing that answers goes before it"
+    assert cnp.at <= ack.at and net.sent.index(cnp) < net.sent.index(ack), (
+        "nothing that answers goes before it"
+    )
     assert cnp.frame[102:130] == bytes.fromhex(f"8100ffff40{qa:06x}00000000") + bytes(16)
     assert cnp.frame[-4:] == reference_icrc(cnp.frame[:-4])
     assert len(cnp.frame) == CNP_FRAME == 134
-    assert cnp.high and cnp.outer == ack.outer and cnp.frame[54:98] != b"" and cnp.frame[94:98] == ack.frame[94:98], "the flow of its ACKs"
+    assert (
+        cnp.high
+        and cnp.outer == ack.outer
+        and cnp.frame[54:98] != b""
+        and cnp.frame[94:98] == ack.frame[94:98]
+    ), "the flow of its ACKs"
     assert (cnp.frame[14] << 8 | cnp.frame[15]) >> 4 & 0xFF == 48 << 2, "DSCP CONTROL, not-ECT"
 
 
@@ -67,7 +75,10 @@ def test_each_queue_pair_is_told_for_itself() -> None:
     net.run(done=lambda: len(a._completions) == 2)
     rates = {w["qpn"]: w["rate_bps"] for w in a.windows()}
     assert rates[qa] == 0 and 0 < rates[more["qpn"]] < TINY.nic_rate
-    assert b.placed() == {qb: 400_000, back["qpn"]: 400_000} and a.placed() == {qa: 0, more["qpn"]: 0}
+    assert b.placed() == {qb: 400_000, back["qpn"]: 400_000} and a.placed() == {
+        qa: 0,
+        more["qpn"]: 0,
+    }
 
 
 def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None:
@@ -82,19 +93,31 @@ def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None
     timer = 55 * US
     for stage, rate in enumerate((0.5, 0.75, 0.875, 0.9375, 0.96875, 0.984375)):
         begins = heard + stage * timer
-        gaps = [y.at - x.at for x, y in itertools.pairwise(out) if begins + 3 * wire < x.at and y.at < begins + timer]
+        gaps = [
+            y.at - x.at
+            for x, y in itertools.pairwise(out)
+            if begins + 3 * wire < x.at and y.at < begins + timer
+        ]
         assert len(gaps) > 50
         assert all(abs(gap - wire / rate) <= 2 for gap in gaps), (stage, wire / rate, gaps[:5])
     assert a.counters()["retransmitted"] == 0
     tx = a._qp(qa).tx
     assert tx.srtt_ps > 2 * net.delay_ps
     assert a.windows() == [
-        {"qpn": qa, "peer": 2, "cwnd": tx.congestion.window, "in_flight": 0, "srtt_ps": tx.srtt_ps, "rate_bps": tx.congestion.rate}
+        {
+            "qpn": qa,
+            "peer": 2,
+            "cwnd": tx.congestion.window,
+            "in_flight": 0,
+            "srtt_ps": tx.srtt_ps,
+            "rate_bps": tx.congestion.rate,
+        }
     ]
 
 
 def test_a_packet_that_waits_leaves_earlier_when_the_rate_rises() -> None:
-    """100 Mb/s, cut to half by a CNP at once: the second packet leaves when the stages' rates together have carried the first."""
+    """100 Mb/s, cut to half by a CNP at once: the second packet leaves when the stages' rates
+    together have carried the first."""
     net, a, b, qa, qb = start(8192, rate_limit=10**8, rate_ai=1e-6)
     net._pump()
     assert [s.at for s in net.sent] == [0]
@@ -131,7 +154,8 @@ def test_no_round_trip_is_measured_on_a_packet_sent_twice() -> None:
 
 @pytest.mark.parametrize("rto_bdp", [1, 10])
 def test_a_slow_rate_is_not_taken_for_loss(rto_bdp: int) -> None:
-    """At a hundredth of the line rate a packet leaves every ten base RTTs: each asks for its ACK, and no timer fires."""
+    """At a hundredth of the line rate a packet leaves every ten base RTTs: each asks for its ACK,
+    and no timer fires."""
     rto = rto_bdp * TINY.base_rtt_ps // NS
     net, a, b, _, _ = start(40 * 4096, rate_limit=TINY.nic_rate // 100, rto_ns=rto)
     net.run(done=lambda: bool(a._completions))
@@ -140,8 +164,14 @@ def test_a_slow_rate_is_not_taken_for_loss(rto_bdp: int) -> None:
 
 
 def test_an_ack_is_asked_for_every_quarter_of_the_timeout() -> None:
-    """At a third of the line rate, three base RTTs apart although ten packets lie between: 2.5 base RTTs hold 8."""
-    net, a, b, _, _ = start(100 * 4096, rate_limit=TINY.nic_rate // 3, ack_every=1000, rto_ns=10 * TINY.base_rtt_ps // NS)
+    """At a third of the line rate, three base RTTs apart although ten packets lie between: 2.5 base
+    RTTs hold 8."""
+    net, a, b, _, _ = start(
+        100 * 4096,
+        rate_limit=TINY.nic_rate // 3,
+        ack_every=1000,
+        rto_ns=10 * TINY.base_rtt_ps // NS,
+    )
     net.run(done=lambda: bool(a._completions))
     asked = [s.at for s in net.sent if s.host == 0 and s.frame[110] & 0x80]
     assert all(y - x <= 2.5 * TINY.base_rtt_ps for x, y in itertools.pairwise(asked))
@@ -150,7 +180,8 @@ def test_an_ack_is_asked_for_every_quarter_of_the_timeout() -> None:
 
 
 def test_the_limiter_sleeps_until_it_is_needed() -> None:
-    """No deadline in the past while packets wait for their time: a host that is asked for more than it may send does not spin."""
+    """No deadline in the past while packets wait for their time: a host that is asked for more than
+    it may send does not spin."""
     net, a, _, _, _ = start(400_000, rate_limit=10**10)
     wakes = 0
     while not a._completions:

@@ -46,15 +46,26 @@ def test_a_hole_costs_one_nak_and_everything_from_it_again() -> None:
     turn = next(i for i in range(1, len(psns)) if psns[i] <= psns[i - 1])
     assert psns[turn:] == list(range(3, 20)), "all from the hole on, in order, once"
     wire = 4214 * 80
-    hole_passed = 16 * 80 + 5 * wire + net.delay_ps  # packet 4, the fifth, is the first to show the gap
+    # packet 4, the fifth, is the first to show the gap
+    hole_passed = 16 * 80 + 5 * wire + net.delay_ps
     assert nak_at == hole_passed
     heard = nak_at + 122 * 80 + net.delay_ps
     events = a.events()
     assert kinds(events) == ["loss", "rtx"]
     at, _, fields = events[0]
     assert at == heard
-    assert fields == {"peer": 2, "ev": a.paths()[0]["ev"], "psn": (first + 3) & 0xFFFFFF, "rule": "nak", "sent_ps": out[3].at}
-    assert events[1] == (heard, "rtx", {"peer": 2, "ev": fields["ev"], "psn": fields["psn"], "count": turn - 3})
+    assert fields == {
+        "peer": 2,
+        "ev": a.paths()[0]["ev"],
+        "psn": (first + 3) & 0xFFFFFF,
+        "rule": "nak",
+        "sent_ps": out[3].at,
+    }
+    assert events[1] == (
+        heard,
+        "rtx",
+        {"peer": 2, "ev": fields["ev"], "psn": fields["psn"], "count": turn - 3},
+    )
     assert heard <= out[turn].at <= heard + wire
     assert a.counters()["retransmitted"] == turn - 3
     assert b.counters()["rx_out_of_order_dropped"] == turn - 4
@@ -63,11 +74,16 @@ def test_a_hole_costs_one_nak_and_everything_from_it_again() -> None:
 
 
 def test_a_second_hole_at_the_same_place_waits_for_the_timer() -> None:
-    """The responder is silent until the expected PSN comes; so a lost retransmission costs an RTO."""
+    """The responder is silent until the expected PSN comes; so a lost retransmission costs an
+    RTO."""
     net, a, b, qa, _ = pair(TINY, window=4 * 4230, rto_ns=10 * TINY.base_rtt_ps // NS)
     region = b.register(bytearray(4 * 4096))
     first = a._qp(qa).tx.una & 0xFFFFFF
-    net.lose = lambda s: s.host == 0 and s.psn == first and sum(x.psn == first and x.host == 0 for x in net.sent) <= 2
+    net.lose = lambda s: (
+        s.host == 0
+        and s.psn == first
+        and sum(x.psn == first and x.host == 0 for x in net.sent) <= 2
+    )
     a.post_write(qa, 1, memoryview(bytes(4 * 4096)), region.va, region.rkey, -1)
     net.run(done=lambda: bool(a._completions))
     assert syndromes(net, 2).count(0x60) == 1
@@ -75,7 +91,9 @@ def test_a_second_hole_at_the_same_place_waits_for_the_timer() -> None:
     assert kinds(events) == ["loss", "rtx", "rto", "loss", "rtx"]
     sent = [s.at for s in net.sent if s.psn == first and s.host == 0]
     assert len(sent) == 3
-    assert events[2][0] == sent[1] + 10 * TINY.base_rtt_ps, "armed by the retransmission of the oldest"
+    assert events[2][0] == sent[1] + 10 * TINY.base_rtt_ps, (
+        "armed by the retransmission of the oldest"
+    )
 
 
 def test_the_packet_that_fills_the_window_asks_for_an_ack() -> None:
@@ -119,7 +137,9 @@ def test_an_adaptive_timeout_doubles_up_to_its_bound_and_returns_to_its_base(rec
     net.lose = lambda s: s.host == 0
     a.post_write(qa, 1, memoryview(bytes(100)), region.va, region.rkey, -1)
     net.run(until=20_000 * NS)
-    assert [s.at // NS for s in net.sent] == [0, 1235, 3705, 8645, 13_645, 18_645], "1235, twice, four times, then 5000"
+    assert [s.at // NS for s in net.sent] == [0, 1235, 3705, 8645, 13_645, 18_645], (
+        "1235, twice, four times, then 5000"
+    )
     net.lose = lambda s: False
     net.run(done=lambda: bool(a._completions))
     lose_nth(net, 0, 1)
@@ -127,7 +147,9 @@ def test_an_adaptive_timeout_doubles_up_to_its_bound_and_returns_to_its_base(rec
     before = len(net.sent)
     a.post_write(qa, 2, memoryview(bytes(100)), region.va, region.rkey, -1)
     net.run(done=lambda: len(a._completions) == 2)
-    assert [(s.at - start) // NS for s in net.sent[before:] if s.host == 0] == [0, 1235, 3705], "from its base again"
+    assert [(s.at - start) // NS for s in net.sent[before:] if s.host == 0] == [0, 1235, 3705], (
+        "from its base again"
+    )
     net.check_books()
 
 
@@ -139,7 +161,9 @@ def test_the_user_of_a_queue_pair_bounds_its_adaptive_timeout() -> None:
     a.post_write(qa, 1, memoryview(bytes(100)), region.va, region.rkey, -1)
     net.run()
     assert [s.at // NS for s in net.sent] == [0, 1235, 3705, 6705]
-    assert net.now == 9705 * NS and a.completions() == [Completion(qa, 1, WRITE, RETRY_EXCEEDED, -1, 100)]
+    assert net.now == 9705 * NS and a.completions() == [
+        Completion(qa, 1, WRITE, RETRY_EXCEEDED, -1, 100)
+    ]
 
 
 def test_progress_resets_firing_and_rearms_the_timer() -> None:
@@ -163,8 +187,17 @@ def test_retries_exhausted_end_the_queue_pair() -> None:
     net.run()
     assert net.now == 4 * RTO
     done = a.completions()
-    assert [(c.wr_id, c.status) for c in done] == [(0, RETRY_EXCEEDED), (1, FLUSHED), (2, FLUSHED), (77, FLUSHED)]
-    assert a.events()[-1] == (4 * RTO, "qp", {"peer": 2, "qpn": qa, "state": "ERROR", "cause": "retries exhausted"})
+    assert [(c.wr_id, c.status) for c in done] == [
+        (0, RETRY_EXCEEDED),
+        (1, FLUSHED),
+        (2, FLUSHED),
+        (77, FLUSHED),
+    ]
+    assert a.events()[-1] == (
+        4 * RTO,
+        "qp",
+        {"peer": 2, "qpn": qa, "state": "ERROR", "cause": "retries exhausted"},
+    )
     assert a.deadline() == NEVER
     # the peer, whose own retries never end, is told when it next asks
     net.lose = lambda s: False
@@ -198,7 +231,11 @@ def test_a_dead_path_stalls_until_the_network_reroutes() -> None:
     net, a, b, qa, _ = pair(TINY)
     old = a.paths()[0]["ev"]
     cable = next(li.name for li in path_links(TINY, 0, 2, old) if li.kind == "fabric")
-    dead = {path_address(TINY, s, d, ev) for s, d in ((0, 2), (2, 0)) for ev in evs_over(TINY, s, d, cable)}
+    dead = {
+        path_address(TINY, s, d, ev)
+        for s, d in ((0, 2), (2, 0))
+        for ev in evs_over(TINY, s, d, cable)
+    }
     region = b.register(bytearray(1_000_000))
     a.post_write(qa, 1, memoryview(bytes(1_000_000)), region.va, region.rkey, -1)
     cut, reconvergence = 10 * US, 200 * US
@@ -280,7 +317,8 @@ def test_acks_take_the_responders_own_hashed_path() -> None:
 
 
 def test_at_rest_no_data_leaves_though_more_is_posted() -> None:
-    """What a run that was stopped in the middle has in flight drains, and can be counted. Nor is anything sent again by the timer."""
+    """What a run that was stopped in the middle has in flight drains, and can be counted. Nor is
+    anything sent again by the timer."""
     net, a, b, qa, _ = pair(TINY, window=10 * 4230)
     region = b.register(bytearray(40 * 4096))
     lose_nth(net, 8)

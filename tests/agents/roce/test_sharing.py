@@ -1,4 +1,5 @@
-"""Several queue pairs on one port of a whole fabric in virtual time: what DCQCN makes of its marks. A CNP interval is 50 us."""
+"""Several queue pairs on one port of a whole fabric in virtual time: what DCQCN makes of its marks.
+A CNP interval is 50 us."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ MESSAGE = bytes(k * 7 & 0xFF for k in range(1 << 17))
 
 
 class Flows:
-    """One queue pair per (source, destination), which always has two messages posted, and checks what has arrived at the end."""
+    """One queue pair per (source, destination), which always has two messages posted, and checks
+    what has arrived at the end."""
 
-    def __init__(self, fabric: Fabric, pairs: list[tuple[int, int]], seed: int = 1, **options: Any) -> None:
+    def __init__(
+        self, fabric: Fabric, pairs: list[tuple[int, int]], seed: int = 1, **options: Any
+    ) -> None:
         self.engines = [Endpoint(fabric, h, dict(options), seed) for h in range(fabric.host_count)]
         self.net = VirtualNetwork(fabric, list(self.engines), seed=seed)
         self.fabric = fabric
@@ -28,7 +32,9 @@ class Flows:
         self.memory: list[bytearray] = []
         self.posts: dict[tuple[int, int], tuple[int, int]] = {}
         for source, destination in pairs:
-            qa, qb = connect(self.engines[source], self.engines[destination], source, destination, self.net.now)
+            qa, qb = connect(
+                self.engines[source], self.engines[destination], source, destination, self.net.now
+            )
             self.qpns.append((source, qa, destination, qb))
             self.memory.append(bytearray(len(MESSAGE)))
             region = self.engines[destination].register(self.memory[-1])
@@ -60,7 +66,9 @@ class Flows:
 
     def check(self) -> None:
         assert all(m == MESSAGE for m in self.memory)
-        assert not any(p.trimmed for p in self.net.ports.values()), "this transport's packets may not be trimmed"
+        assert not any(p.trimmed for p in self.net.ports.values()), (
+            "this transport's packets may not be trimmed"
+        )
         assert self.total("marked_rx") <= sum(p.marked for p in self.net.ports.values())
         assert self.total("rx_bad_icrc") == 0, "marks are no damage"
 
@@ -81,7 +89,9 @@ def test_two_flows_share_their_last_hop_without_a_drop(seed: int) -> None:
     assert jain(rates) > 0.97
     assert 0.85 < sum(rates) <= 1
     assert flows.net.dropped == flows.total("retransmitted") == flows.total("rtos") == 0
-    assert flows.net.ports["p0-t0-1-d0"].marked == flows.total("marked_rx") > 0, "on the last hop, although the fabric spares others there"
+    assert flows.net.ports["p0-t0-1-d0"].marked == flows.total("marked_rx") > 0, (
+        "on the last hop, although the fabric spares others there"
+    )
     flows.check()
 
 
@@ -109,7 +119,8 @@ def test_without_marks_only_drops_are_left() -> None:
 
 
 def test_seven_into_one_overflows_at_first_and_never_again() -> None:
-    """Seven line rates fill 8 BDP before the second CNP can be sent: without PFC that is lost. Then the marks hold the queue."""
+    """Seven line rates fill 8 BDP before the second CNP can be sent: without PFC that is lost. Then
+    the marks hold the queue."""
     flows = Flows(RACK.with_(fabric_rate=8 * 10**11), [(h, 8) for h in range(7)])
     for k in range(7):
         flows.begin(k)

@@ -12,10 +12,15 @@ TWO = load_fabric("two-sites")
 
 
 def test_windows_and_timeouts_between_sites_follow_their_rtt() -> None:
-    near, far = Options(TWO, {"congestion": "fixed"}), Options(TWO, {"congestion": "fixed"}, far=True)
+    near, far = (
+        Options(TWO, {"congestion": "fixed"}),
+        Options(TWO, {"congestion": "fixed"}, far=True),
+    )
     ratio = TWO.haul_rtt_ps / TWO.base_rtt_ps
     assert far.window == pytest.approx(near.window * ratio, rel=1e-3)
-    assert near.rto_ps == 10 * TWO.base_rtt_ps and far.rto_ps == 4 * TWO.haul_rtt_ps, "4 RTTs are more than a site's full buffer and 2"
+    assert near.rto_ps == 10 * TWO.base_rtt_ps and far.rto_ps == 4 * TWO.haul_rtt_ps, (
+        "4 RTTs are more than a site's full buffer and 2"
+    )
     assert far.rnr_ps == TWO.haul_rtt_ps and far.ack_every > near.ack_every
 
 

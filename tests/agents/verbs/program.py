@@ -1,4 +1,5 @@
-"""A verbs library in Python, on a virtual network: what a program does, byte by byte as agents/verbs/layout.py has it."""
+"""A verbs library in Python, on a virtual network: what a program does, byte by byte as
+agents/verbs/layout.py has it."""
 
 from __future__ import annotations
 
@@ -19,8 +20,23 @@ from agents.verbs.session import RC, Session
 from tests.agents.virtual import VirtualNetwork
 from topologies.clos import Fabric
 
-RTR_MASK = states.STATE | states.AV | states.PATH_MTU | states.DEST_QPN | states.RQ_PSN | states.MAX_DEST_RD_ATOMIC | states.MIN_RNR_TIMER
-RTS_MASK = states.STATE | states.TIMEOUT | states.RETRY_CNT | states.RNR_RETRY | states.SQ_PSN | states.MAX_RD_ATOMIC
+RTR_MASK = (
+    states.STATE
+    | states.AV
+    | states.PATH_MTU
+    | states.DEST_QPN
+    | states.RQ_PSN
+    | states.MAX_DEST_RD_ATOMIC
+    | states.MIN_RNR_TIMER
+)
+RTS_MASK = (
+    states.STATE
+    | states.TIMEOUT
+    | states.RETRY_CNT
+    | states.RNR_RETRY
+    | states.SQ_PSN
+    | states.MAX_RD_ATOMIC
+)
 INIT_MASK = states.STATE | states.PKEY_INDEX | states.PORT | states.ACCESS
 
 
@@ -56,7 +72,10 @@ class Rig:
 
     def __init__(self, fabric: Fabric, engines: list[Engine]) -> None:
         self.net = VirtualNetwork(fabric, engines)
-        self.nics = [Nic(fabric, host, engine, _Ports(fabric.planes), lambda: self.net.now) for host, engine in enumerate(engines)]
+        self.nics = [
+            Nic(fabric, host, engine, _Ports(fabric.planes), lambda: self.net.now)
+            for host, engine in enumerate(engines)
+        ]
         self.servers: list[Server] = []
         for host, nic in enumerate(self.nics):
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -106,17 +125,23 @@ class Program:
         if hello:
             fd = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
             try:
-                self.attributes, (ring, events) = self.call(layout.HELLO, layout.VERSION, os.getpid(), fds=[fd])
+                self.attributes, (ring, events) = self.call(
+                    layout.HELLO, layout.VERSION, os.getpid(), fds=[fd]
+                )
             finally:
                 os.close(fd)
             self.work = mmap.mmap(ring, 0)
             os.close(ring)
             self.events = socket.socket(fileno=events)
 
-    def call(self, op: int, *arguments: int, fds: list[int] | None = None) -> tuple[list[int], list[int]]:
+    def call(
+        self, op: int, *arguments: int, fds: list[int] | None = None
+    ) -> tuple[list[int], list[int]]:
         """Ask; returns results and descriptors; ``error`` is the answer's errno."""
         self.serial += 1
-        request = layout.REQUEST.pack(op, self.serial, *arguments, *[0] * (layout.ARGUMENTS - len(arguments)))
+        request = layout.REQUEST.pack(
+            op, self.serial, *arguments, *[0] * (layout.ARGUMENTS - len(arguments))
+        )
         socket.send_fds(self.sock, [request], fds or [])
         self.serve()
         answer, got, _, _ = socket.recv_fds(self.sock, layout.ANSWER.size, 2)
@@ -126,7 +151,10 @@ class Program:
 
     def serve(self) -> None:
         """Let the server answer, one request after the other."""
-        while self.session.control.fileno() >= 0 and select.select([self.session.control], [], [], 0)[0]:
+        while (
+            self.session.control.fileno() >= 0
+            and select.select([self.session.control], [], [], 0)[0]
+        ):
             self.server.serve([self.session.control])
 
     def ask(self, op: int, *arguments: int, fds: list[int] | None = None) -> int:
@@ -153,7 +181,9 @@ class Program:
 
     def modify(self, qpn: int, mask: int, **values: int) -> int:
         """Returns the errno."""
-        self.call(layout.MODIFY_QP, qpn, mask, *(values.get(name, 0) for name in layout.QP_ATTRIBUTES))
+        self.call(
+            layout.MODIFY_QP, qpn, mask, *(values.get(name, 0) for name in layout.QP_ATTRIBUTES)
+        )
         return self.error
 
     def state(self, qpn: int) -> int:
@@ -162,22 +192,46 @@ class Program:
     def to_init(self, qpn: int, access: int = 2) -> int:
         return self.modify(qpn, INIT_MASK, state=states.INIT, port=1, access=access)
 
-    def to_rts(self, qpn: int, host: int, dest: int, rq_psn: int = 7, sq_psn: int = 7, timeout: int = 14) -> None:
+    def to_rts(
+        self, qpn: int, host: int, dest: int, rq_psn: int = 7, sq_psn: int = 7, timeout: int = 14
+    ) -> None:
         self.to_init(qpn)
         assert self.to_rtr(qpn, host, dest, rq_psn) == 0
-        assert self.modify(qpn, RTS_MASK, state=states.RTS, sq_psn=sq_psn, timeout=timeout, retry_cnt=2, rnr_retry=7) == 0
+        assert (
+            self.modify(
+                qpn,
+                RTS_MASK,
+                state=states.RTS,
+                sq_psn=sq_psn,
+                timeout=timeout,
+                retry_cnt=2,
+                rnr_retry=7,
+            )
+            == 0
+        )
 
     def to_rtr(self, qpn: int, host: int, dest: int, rq_psn: int = 7, gid: int = 0) -> int:
         results, _ = self.call(layout.QUERY_GID, 1, gid)
         mine = self.server.gids[gid]
-        assert results[:2] == [int.from_bytes(mine[:8], "little"), int.from_bytes(mine[8:], "little")]
+        assert results[:2] == [
+            int.from_bytes(mine[:8], "little"),
+            int.from_bytes(mine[8:], "little"),
+        ]
         theirs = self.rig.servers[host].gids[gid]
         return self.modify(
-            qpn, RTR_MASK, state=states.RTR, path_mtu=self.server.mtu_code, dest_qpn=dest, rq_psn=rq_psn, is_global=1, sgid_index=gid,
-            dgid_first=int.from_bytes(theirs[:8], "little"), dgid_last=int.from_bytes(theirs[8:], "little"),
-        )  # fmt: skip
+            qpn,
+            RTR_MASK,
+            state=states.RTR,
+            path_mtu=self.server.mtu_code,
+            dest_qpn=dest,
+            rq_psn=rq_psn,
+            is_global=1,
+            sgid_index=gid,
+            dgid_first=int.from_bytes(theirs[:8], "little"),
+            dgid_last=int.from_bytes(theirs[8:], "little"),
+        )
 
-    # --- work ------------------------------------------------------------------------------------------------
+    # --- work -------------------------------------------------------------------------------------
 
     def put(self, entry: bytes) -> None:
         """Write an entry of whole slots, and ring if the agent sleeps."""
@@ -185,7 +239,9 @@ class Program:
         place = self.tail % layout.SLOTS
         if place + slots > layout.SLOTS:
             left = layout.SLOTS - place
-            self.raw(layout.WORK.pack(layout.PADDING, 0, 0, 0, 0, 0, 0, 0, 0, 0, left, 0, 0, 0), left)
+            self.raw(
+                layout.WORK.pack(layout.PADDING, 0, 0, 0, 0, 0, 0, 0, 0, 0, left, 0, 0, 0), left
+            )
         self.raw(entry, slots)
 
     def raw(self, entry: bytes, slots: int) -> None:
@@ -195,11 +251,20 @@ class Program:
         struct.pack_into("=I", self.work, layout.TAIL_AT, self.tail)
         if struct.unpack_from("=I", self.work, layout.FLAG_AT)[0]:
             with suppress(BlockingIOError):  # it has rung often enough
-                self.sock.send(layout.REQUEST.pack(layout.DOORBELL, 0, *[0] * layout.ARGUMENTS), socket.MSG_DONTWAIT)
+                self.sock.send(
+                    layout.REQUEST.pack(layout.DOORBELL, 0, *[0] * layout.ARGUMENTS),
+                    socket.MSG_DONTWAIT,
+                )
 
     def write(
-        self, qpn: int, sges: list[tuple[int, int, int]], va: int, rkey: int, imm: int = -1, **more: int
-    ) -> None:  # fmt: skip
+        self,
+        qpn: int,
+        sges: list[tuple[int, int, int]],
+        va: int,
+        rkey: int,
+        imm: int = -1,
+        **more: int,
+    ) -> None:
         """Post a WRITE. ``sges``: (address, bytes, lkey). ``more``: wr_id, flags, opcode."""
         opcode = more.get("opcode", 1 if imm >= 0 else 0)
         rest = b"".join(layout.SGE.pack(*sge) for sge in sges[1:])
@@ -207,14 +272,32 @@ class Program:
         slots = 1 + len(rest) // layout.SLOT
         first = sges[0] if sges else (0, 0, 0)
         flags = more.get("flags", layout.SIGNALED)
-        head = layout.WORK.pack(layout.SEND, opcode, flags, len(sges), qpn, more.get("wr_id", 0), va, rkey, max(imm, 0), 0, slots, *first)
+        head = layout.WORK.pack(
+            layout.SEND,
+            opcode,
+            flags,
+            len(sges),
+            qpn,
+            more.get("wr_id", 0),
+            va,
+            rkey,
+            max(imm, 0),
+            0,
+            slots,
+            *first,
+        )
         self.put(head + rest)
 
     def inline(self, qpn: int, data: bytes, va: int, rkey: int, wr_id: int = 0) -> None:
         rest = data + b"\0" * (-len(data) % layout.SLOT)
         slots = 1 + len(rest) // layout.SLOT
         flags = layout.SIGNALED | layout.INLINE
-        self.put(layout.WORK.pack(layout.SEND, 0, flags, 0, qpn, wr_id, va, rkey, 0, len(data), slots, 0, 0, 0) + rest)
+        self.put(
+            layout.WORK.pack(
+                layout.SEND, 0, flags, 0, qpn, wr_id, va, rkey, 0, len(data), slots, 0, 0, 0
+            )
+            + rest
+        )
 
     def recv(self, qpn: int, wr_id: int = 0) -> None:
         self.put(layout.WORK.pack(layout.RECV, 0, 0, 0, qpn, wr_id, 0, 0, 0, 0, 1, 0, 0, 0))
@@ -225,7 +308,13 @@ class Program:
         size = (len(ring) - layout.RINGS_AT) // layout.SLOT
         tail = struct.unpack_from("=I", ring, layout.TAIL_AT)[0]
         while self.heads[cq] != tail:
-            found.append(Wc(*layout.CQE.unpack_from(ring, layout.RINGS_AT + self.heads[cq] % size * layout.SLOT)))
+            found.append(
+                Wc(
+                    *layout.CQE.unpack_from(
+                        ring, layout.RINGS_AT + self.heads[cq] % size * layout.SLOT
+                    )
+                )
+            )
             self.heads[cq] = (self.heads[cq] + 1) & 0xFFFF_FFFF
         struct.pack_into("=I", ring, layout.HEAD_AT, self.heads[cq])
         return found

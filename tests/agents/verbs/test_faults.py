@@ -1,4 +1,5 @@
-"""Faults of the verbs: what a program sees of each, whom it hits, in what order the rest is flushed, and that it is taken back."""
+"""Faults of the verbs: what a program sees of each, whom it hits, in what order the rest is
+flushed, and that it is taken back."""
 
 from __future__ import annotations
 
@@ -25,12 +26,17 @@ PID = str(os.getpid())
 
 @pytest.fixture(params=["mrc", "roce"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    made = Rig(FABRIC, [make_engine(request.param, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)])
+    made = Rig(
+        FABRIC,
+        [make_engine(request.param, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)],
+    )
     yield made
     made.close()
 
 
-def begin(rig: Rig, what: str, value: int = 0, of: str = "send", host: int = 0, **more: Any) -> None:
+def begin(
+    rig: Rig, what: str, value: int = 0, of: str = "send", host: int = 0, **more: Any
+) -> None:
     rig.servers[host].begin(1, Rule(what, value, of, **more))
 
 
@@ -42,8 +48,16 @@ def test_statuses_are_those_of_verbs() -> None:
     header = Path("/usr/include/infiniband/verbs.h")
     if not header.exists():
         pytest.skip("no header of verbs: apt-get install libibverbs-dev")
-    listed = header.read_text().partition("enum ibv_wc_status {")[2].partition("}")[0].replace(",", "").split()
-    assert [word.removeprefix("IBV_WC_").lower() for word in listed][: len(STATUSES)] == list(STATUSES)
+    listed = (
+        header.read_text()
+        .partition("enum ibv_wc_status {")[2]
+        .partition("}")[0]
+        .replace(",", "")
+        .split()
+    )
+    assert [word.removeprefix("IBV_WC_").lower() for word in listed][: len(STATUSES)] == list(
+        STATUSES
+    )
 
 
 @pytest.mark.parametrize("hosts", [(0, 3), (0, 0)])
@@ -52,7 +66,8 @@ def test_an_error_and_the_rest_is_flushed_in_order(rig: Rig, hosts: tuple[int, i
     begin(rig, ERROR, RETRY_EXC_ERR, after=2, count=1)
     e.a.recv(e.qa, 90)
     for number in range(6):
-        e.write(number * 100, 100, wr_id=number, flags=0 if number == 1 else layout.SIGNALED)  # which counts, too
+        # which counts, too
+        e.write(number * 100, 100, wr_id=number, flags=0 if number == 1 else layout.SIGNALED)
     rig.run(SOME)
     flushed = [(number, WR_FLUSH_ERR) for number in (3, 4, 5, 90)]
     assert seen(e.a, e.cq_a) == [(0, SUCCESS), (2, RETRY_EXC_ERR), *flushed]
@@ -96,7 +111,11 @@ def test_a_completion_is_lost_and_its_place_comes_back_with_the_next(rig: Rig) -
         e.write(0, 8, wr_id=number)
     rig.run(SOME)
     found = e.a.poll(e.cq_a)
-    assert [(wc.wr_id, wc.status, wc.retired) for wc in found] == [(0, SUCCESS, 1), (3, SUCCESS, 4), (4, SUCCESS, 5)]
+    assert [(wc.wr_id, wc.status, wc.retired) for wc in found] == [
+        (0, SUCCESS, 1),
+        (3, SUCCESS, 4),
+        (4, SUCCESS, 5),
+    ]
     assert e.a.state(e.qa) == states.RTS and rig.servers[0].end(1) == 2
 
 
@@ -202,12 +221,17 @@ def test_a_port_that_only_seems_to_fall(rig: Rig) -> None:
     rig.servers[0].end(1)
     assert e.a.async_events() == [(PORT_ERR, 1)]
     rig.servers[0].end(2)
-    assert e.a.async_events() == [(PORT_ACTIVE, 1)] == later.async_events() and elsewhere.async_events() == []
+    assert (
+        e.a.async_events() == [(PORT_ACTIVE, 1)] == later.async_events()
+        and elsewhere.async_events() == []
+    )
     assert e.a.call(layout.QUERY_PORT, 1)[0][:2] == [4, 5]
 
 
 @pytest.mark.parametrize(
-    ("program", "meant"), [("", True), (PID, True), ("1", False), ("no-such-program", False)], ids=["all", "me", "another", "none"]
+    ("program", "meant"),
+    [("", True), (PID, True), ("1", False), ("no-such-program", False)],
+    ids=["all", "me", "another", "none"],
 )
 def test_whom_it_hits(rig: Rig, program: str, meant: bool) -> None:
     p = Program(rig, 0)
@@ -240,7 +264,9 @@ def test_all_that_fit_count_and_the_first_acts(rig: Rig) -> None:
     for _ in range(3):
         p.ask(layout.ALLOC_PD)
         errors.append(p.error)
-    assert errors == [0, errno.EPERM, errno.EBUSY] and [server.end(number) for number in (1, 2, 3)] == [1, 1, 0]
+    assert errors == [0, errno.EPERM, errno.EBUSY] and [
+        server.end(number) for number in (1, 2, 3)
+    ] == [1, 1, 0]
 
 
 def test_what_no_rule_is() -> None:

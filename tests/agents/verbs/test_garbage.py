@@ -1,4 +1,5 @@
-"""Programs that speak to an agent without a library, over both engines on a virtual network: seeds that stay, and one that is drawn."""
+"""Programs that speak to an agent without a library, over both engines on a virtual network: seeds
+that stay, and one that is drawn."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_nothing_but_the_stranger_ends(transport: str, seed: int | None, memory:
     print(f"seed {seed}")
     drawn = Random(seed)
     gc.collect()  # sockets of tests before
-    rig = Rig(FABRIC, [make_engine(transport, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)])
+    rig = Rig(
+        FABRIC, [make_engine(transport, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)]
+    )
     victim = Ends(rig)
     descriptors = len(os.listdir("/proc/self/fd"))
     counts = [(server.count, server.requests, server.channels) for server in rig.servers]

@@ -1,4 +1,5 @@
-"""The NIC of programs, over both engines on a virtual network: verbs in, completions and bytes out."""
+"""The NIC of programs, over both engines on a virtual network: verbs in, completions and bytes
+out."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ import pytest
 
 from agents.nic.device import make_engine
 from agents.verbs import layout, states
-from agents.verbs.queue_pair import LOC_LEN_ERR, LOC_PROT_ERR, LOC_QP_OP_ERR, SUCCESS, WC_RDMA_WRITE, WC_RECV_WITH_IMM, WR_FLUSH_ERR
+from agents.verbs.queue_pair import (
+    LOC_LEN_ERR,
+    LOC_PROT_ERR,
+    LOC_QP_OP_ERR,
+    SUCCESS,
+    WC_RDMA_WRITE,
+    WC_RECV_WITH_IMM,
+    WR_FLUSH_ERR,
+)
 from agents.verbs.session import CQ_ERR, PORT_ACTIVE, PORT_ERR, QP_FATAL
 from tests.agents.verbs.program import RTS_MASK, Buffer, Program, Rig
 from tests.waiting import wait_until
@@ -30,7 +39,10 @@ SOME = 10 * MS
 
 @pytest.fixture(params=["mrc", "roce"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    made = Rig(FABRIC, [make_engine(request.param, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)])
+    made = Rig(
+        FABRIC,
+        [make_engine(request.param, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)],
+    )
     yield made
     made.close()
 
@@ -38,7 +50,14 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 class Ends:
     """Two programs with a connected queue pair, and a buffer each: by default on hosts 0 and 3."""
 
-    def __init__(self, rig: Rig, hosts: tuple[int, int] = (0, 3), size: int = 1 << 16, access: int = 3, timeout: int = 14) -> None:
+    def __init__(
+        self,
+        rig: Rig,
+        hosts: tuple[int, int] = (0, 3),
+        size: int = 1 << 16,
+        access: int = 3,
+        timeout: int = 14,
+    ) -> None:
         self.rig = rig
         self.a, self.b = (Program(rig, host) for host in hosts)
         self.pd_a, self.pd_b = self.a.ask(layout.ALLOC_PD), self.b.ask(layout.ALLOC_PD)
@@ -52,7 +71,14 @@ class Ends:
         self.b.to_rts(self.qb, hosts[0], self.qa, 9, 5)
 
     def write(self, at: int = 0, length: int = 1 << 16, imm: int = -1, **more: int) -> None:
-        self.a.write(self.qa, [(self.src.address + at, length, self.lkey)], self.dst.address + at, self.rkey, imm, **more)
+        self.a.write(
+            self.qa,
+            [(self.src.address + at, length, self.lkey)],
+            self.dst.address + at,
+            self.rkey,
+            imm,
+            **more,
+        )
 
 
 @pytest.mark.parametrize("hosts", [(0, 3), (0, 0)])
@@ -63,13 +89,27 @@ def test_writes_and_immediates_arrive(rig: Rig, hosts: tuple[int, int]) -> None:
     e.write(40_000, 10_000, 0x11223344, wr_id=2)
     e.a.write(e.qa, [], 0, 0, wr_id=3)
     rig.run(SOME)
-    assert e.dst.map[:50_000] == e.src.map[:50_000] and e.dst.map[50_000:] == bytes(len(e.dst.map) - 50_000)
+    assert e.dst.map[:50_000] == e.src.map[:50_000] and e.dst.map[50_000:] == bytes(
+        len(e.dst.map) - 50_000
+    )
     two, three = e.a.poll(e.cq_a)
-    assert two[:3] == (2, SUCCESS, WC_RDMA_WRITE) and two.retired == 2 and two.is_send and two.qpn == e.qa
+    assert (
+        two[:3] == (2, SUCCESS, WC_RDMA_WRITE)
+        and two.retired == 2
+        and two.is_send
+        and two.qpn == e.qa
+    )
     assert (three.wr_id, three.status, three.retired) == (3, SUCCESS, 3)
     (got,) = e.b.poll(e.cq_b)
     assert got[:3] == (77, SUCCESS, WC_RECV_WITH_IMM)
-    assert (got.imm, got.length, got.flags, got.qpn, got.source, got.is_send) == (0x11223344, 10_000, 2, e.qb, e.qa, 0)
+    assert (got.imm, got.length, got.flags, got.qpn, got.source, got.is_send) == (
+        0x11223344,
+        10_000,
+        2,
+        e.qb,
+        e.qa,
+        0,
+    )
 
 
 def test_lists_inline_and_many(rig: Rig) -> None:
@@ -80,7 +120,9 @@ def test_lists_inline_and_many(rig: Rig) -> None:
     e.a.inline(e.qa, bytes(range(200)), e.dst.address + 30_000, e.rkey)
     rig.run(SOME)
     assert [wc.status for wc in e.a.poll(e.cq_a)] == [SUCCESS] * 2
-    assert e.dst.map[:20_000] == e.src.map[:20_000] and e.dst.map[30_000:30_200] == bytes(range(200))
+    assert e.dst.map[:20_000] == e.src.map[:20_000] and e.dst.map[30_000:30_200] == bytes(
+        range(200)
+    )
     skipped = layout.SLOTS - 700 - e.a.tail
     e.a.raw(layout.WORK.pack(layout.PADDING, 0, 0, 0, 0, 0, 0, 0, 0, 0, skipped, 0, 0, 0), skipped)
     for k in range(256):  # five slots each: over the ring's end
@@ -88,7 +130,9 @@ def test_lists_inline_and_many(rig: Rig) -> None:
         if k % 32 == 31:
             rig.run(SOME)
             done = e.a.poll(e.cq_a)
-            assert [wc.wr_id for wc in done] == list(range(k - 31, k + 1)) and {wc.status for wc in done} == {SUCCESS}
+            assert [wc.wr_id for wc in done] == list(range(k - 31, k + 1)) and {
+                wc.status for wc in done
+            } == {SUCCESS}
             assert e.dst.map[:240] == k.to_bytes(8, "little") * 30
 
 
@@ -100,11 +144,16 @@ def test_masks_and_states(rig: Rig) -> None:
     assert p.modify(q, states.STATE, state=states.INIT) == errno.EINVAL
     assert p.modify(q, init | states.AV, state=states.INIT, port=1) == errno.EINVAL
     assert p.modify(q, init, state=states.INIT, port=2) == errno.EINVAL
-    assert p.modify(q, init, state=states.RTR, port=1) == errno.EINVAL and p.state(q) == states.RESET
+    assert (
+        p.modify(q, init, state=states.RTR, port=1) == errno.EINVAL and p.state(q) == states.RESET
+    )
     assert p.to_init(q) == 0 and p.state(q) == states.INIT
     assert p.modify(q, states.STATE, state=states.RTS) == errno.EINVAL
     assert p.modify(q, states.STATE, state=4) == errno.EINVAL
-    assert p.modify(q, states.STATE | states.CUR_STATE, state=states.ERROR, cur_state=states.RTS) == errno.EINVAL
+    assert (
+        p.modify(q, states.STATE | states.CUR_STATE, state=states.ERROR, cur_state=states.RTS)
+        == errno.EINVAL
+    )
     assert p.to_rtr(q, 3, 99, gid=1) == 0 and p.state(q) == states.RTR
     assert p.modify(q, states.STATE, state=states.ERROR) == 0 and p.state(q) == states.ERROR
     assert p.modify(q, states.STATE, state=states.RESET) == 0 and p.state(q) == states.RESET
@@ -124,19 +173,28 @@ def test_masks_and_states(rig: Rig) -> None:
 
 
 def test_what_is_wrong_here_is_blamed_alone(rig: Rig) -> None:
-    """A request with memory that is not registered fails when its turn comes: those before it are done, those after it flushed."""
+    """A request with memory that is not registered fails when its turn comes: those before it are
+    done, those after it flushed."""
     e = Ends(rig)
     e.write(0, 30_000, wr_id=1)
     e.a.write(e.qa, [(e.src.address + 1, e.src.size, e.lkey)], e.dst.address, e.rkey, wr_id=2)
     e.write(0, 8, wr_id=3)
     e.a.recv(e.qa, 4)
     rig.run(SOME)
-    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(1, SUCCESS), (2, LOC_PROT_ERR), (3, WR_FLUSH_ERR), (4, WR_FLUSH_ERR)]
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [
+        (1, SUCCESS),
+        (2, LOC_PROT_ERR),
+        (3, WR_FLUSH_ERR),
+        (4, WR_FLUSH_ERR),
+    ]
     assert e.a.state(e.qa) == states.ERROR and e.a.async_events() == []
     e.write(0, 8, wr_id=5)
     e.a.recv(e.qa, 6)
     rig.run(SOME)
-    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(5, WR_FLUSH_ERR), (6, WR_FLUSH_ERR)]
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [
+        (5, WR_FLUSH_ERR),
+        (6, WR_FLUSH_ERR),
+    ]
 
 
 @pytest.mark.parametrize("opcode", [2, 4, 5])
@@ -148,7 +206,9 @@ def test_other_operations_fail(rig: Rig, opcode: int) -> None:
 
 
 @pytest.mark.parametrize("hosts", [(0, 3), (1, 1)])
-@pytest.mark.parametrize("wrong", ["rkey", "beyond", "before", "no remote write", "domain", "queue pair"])
+@pytest.mark.parametrize(
+    "wrong", ["rkey", "beyond", "before", "no remote write", "domain", "queue pair"]
+)
 def test_peers_memory_is_guarded(rig: Rig, wrong: str, hosts: tuple[int, int]) -> None:
     e = Ends(rig, hosts, access=1 if wrong == "no remote write" else 3)
     va, rkey = e.dst.address, e.rkey
@@ -168,7 +228,10 @@ def test_peers_memory_is_guarded(rig: Rig, wrong: str, hosts: tuple[int, int]) -
     e.a.write(e.qa, [(e.src.address, 8, e.lkey)], e.dst.address, e.rkey, wr_id=2)
     e.b.recv(e.qb, 3)
     rig.run(SOME)
-    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(1, REM_ACCESS_ERR), (2, WR_FLUSH_ERR)]
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [
+        (1, REM_ACCESS_ERR),
+        (2, WR_FLUSH_ERR),
+    ]
     assert [(wc.wr_id, wc.status) for wc in e.b.poll(e.cq_b)] == [(3, WR_FLUSH_ERR)]
     assert e.b.async_events() == [(QP_FATAL, e.qb)] and e.a.async_events() == []
     if wrong != "beyond":
@@ -203,7 +266,9 @@ def test_a_program_says_how_long_it_waits(rig: Rig, returns: bool) -> None:
     rig.run(200 * US)
     assert e.a.state(e.qa) == (states.RTS if returns else states.ERROR)
     rig.run(SOME)
-    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(2, SUCCESS if returns else RETRY_EXC_ERR)]
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [
+        (2, SUCCESS if returns else RETRY_EXC_ERR)
+    ]
 
 
 def test_and_zero_is_for_ever(rig: Rig) -> None:
@@ -332,8 +397,15 @@ def test_regions(rig: Rig, tmp_path: object) -> None:
     results, _ = e.b.call(*ask, fds=[memfd])
     e.a.write(e.qa, [(e.src.address, 5000, e.lkey)], 0x5000_0000, results[2])
     rig.run(SOME)
-    assert os.pread(memfd, 5000, 3000) == e.src.map[:5000] and os.pread(memfd, 3000, 0) == bytes(3000)
-    for bad in ((e.pd_b, 0, 0, 0, 3), (99, 4096, 8, 4096, 3), (e.pd_b, (1 << 63) - 4, 8, 0, 3), (e.pd_b, 8, 1 << 41, 8, 3)):
+    assert os.pread(memfd, 5000, 3000) == e.src.map[:5000] and os.pread(memfd, 3000, 0) == bytes(
+        3000
+    )
+    for bad in (
+        (e.pd_b, 0, 0, 0, 3),
+        (99, 4096, 8, 4096, 3),
+        (e.pd_b, (1 << 63) - 4, 8, 0, 3),
+        (e.pd_b, 8, 1 << 41, 8, 3),
+    ):
         e.b.call(layout.REG_MR, *bad)
         assert e.b.error == errno.EINVAL
     e.b.call(layout.REG_MR, e.pd_b, 4096, 8, 4096, 1 << 6)
@@ -362,7 +434,12 @@ def test_garbage_ends_the_session_alone(rig: Rig) -> None:
                 alive = _send(p, drawn.randbytes(drawn.randrange(1, 600)))
             case 1:
                 op = drawn.randrange(0, 20)
-                alive = _send(p, layout.REQUEST.pack(op, 1, *(drawn.getrandbits(drawn.choice((1, 8, 32, 64))) for _ in range(30))))
+                alive = _send(
+                    p,
+                    layout.REQUEST.pack(
+                        op, 1, *(drawn.getrandbits(drawn.choice((1, 8, 32, 64))) for _ in range(30))
+                    ),
+                )
             case 2:
                 for place in (layout.HEAD_AT, layout.FLAG_AT, layout.TAIL_AT):
                     struct.pack_into("=I", p.work, place, drawn.getrandbits(32))
@@ -373,7 +450,13 @@ def test_garbage_ends_the_session_alone(rig: Rig) -> None:
                 p.rig.turn()
                 alive = not p.session.closed
             case _:
-                p.write(q if drawn.random() < 0.5 else e.qa, [], drawn.getrandbits(64), drawn.getrandbits(32), opcode=drawn.randrange(16))
+                p.write(
+                    q if drawn.random() < 0.5 else e.qa,
+                    [],
+                    drawn.getrandbits(64),
+                    drawn.getrandbits(32),
+                    opcode=drawn.randrange(16),
+                )
                 rig.turn()
                 alive = not p.session.closed
         ends += not alive
@@ -410,7 +493,8 @@ def _lingering(stack: ExitStack) -> int:
 
 @pytest.mark.parametrize("how", ["first", "third", "unread"])
 def test_what_takes_long_to_be_closed_holds_nobody_up(rig: Rig, how: str) -> None:
-    """The agent answers others before the socket that it was given is closed, which the end of the test lets happen."""
+    """The agent answers others before the socket that it was given is closed, which the end of the
+    test lets happen."""
     p, other = Program(rig, 0), Program(rig, 0)
     request = layout.REQUEST.pack(layout.QUERY_PORT, 1, 1, *[0] * 29)
     with ExitStack() as stack:
@@ -452,8 +536,11 @@ def test_nothing_stays_of_a_program(rig: Rig) -> None:
         e.b.end()
         rig.run(SOME)
     for server in rig.servers:
-        assert not server.sessions and not server.owners and server.count == 0 and not server.to_flush
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= fds)  # fewer, if those of a test before were still closed
+        assert (
+            not server.sessions and not server.owners and server.count == 0 and not server.to_flush
+        )
+    # fewer, if those of a test before were still closed
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= fds)
 
 
 def test_what_was_done_is_told(rig: Rig) -> None:
@@ -462,19 +549,29 @@ def test_what_was_done_is_told(rig: Rig) -> None:
     e.write(0, 100)
     e.write(0, 11, 5)
     rig.run(SOME)
-    mine = {"pid": os.getpid(), "qpn": e.qa, "peer": 3, "messages": 2, "bytes": 111, "immediates": 0}
+    mine = {
+        "pid": os.getpid(),
+        "qpn": e.qa,
+        "peer": 3,
+        "messages": 2,
+        "bytes": 111,
+        "immediates": 0,
+    }
     assert rig.servers[0].done() == [mine] and rig.servers[0].done() == []
     e.write(0, 7)
     rig.run(SOME)
     e.a.call(layout.DESTROY_QP, e.qa)
     assert rig.servers[0].done() == [{**mine, "messages": 1, "bytes": 7}]
     assert [row["immediates"] for row in rig.servers[3].done()] == [1]
-    assert rig.servers[0].table() == [{"pid": os.getpid(), "qps": 0, "mrs": 1, "cqs": 1, "dropped": 0, "messages": 0, "bytes": 0}]
+    assert rig.servers[0].table() == [
+        {"pid": os.getpid(), "qps": 0, "mrs": 1, "cqs": 1, "dropped": 0, "messages": 0, "bytes": 0}
+    ]
 
 
 @pytest.mark.parametrize("after", [states.RTS, states.ERROR, states.RESET])
 def test_the_engine_may_give_up_before_the_program_hears_of_it(rig: Rig, after: int) -> None:
-    """A peer that writes where it may not ends a queue pair in RTR; what the program asks in the same turn still gets its answer."""
+    """A peer that writes where it may not ends a queue pair in RTR; what the program asks in the
+    same turn still gets its answer."""
     e = Ends(rig)
     q, peer = e.b.qp(e.pd_b, e.cq_b), e.a.qp(e.pd_a, e.cq_a)
     e.a.to_rts(peer, 3, q, 5, 9)
@@ -506,7 +603,8 @@ def test_a_list_longer_than_a_message_fails_alone(rig: Rig) -> None:
 
 
 def test_requests_of_a_host_have_an_end(rig: Rig) -> None:
-    """One that waits takes memory of the agent: 4,096 queue pairs of 8,192 receives would be gigabytes."""
+    """One that waits takes memory of the agent: 4,096 queue pairs of 8,192 receives would be
+    gigabytes."""
     e = Ends(rig)
     server = rig.servers[0]
     server.limits.requests = server.requests + 100
@@ -548,7 +646,8 @@ def test_a_turn_is_short_whatever_programs_have_posted(rig: Rig) -> None:
 
 
 def test_files_that_cannot_be_mapped_are_read_and_written(rig: Rig) -> None:
-    """EINVAL tells the library to go by /proc/self/mem: for what is sealed against writing or only read, and for huge pages."""
+    """EINVAL tells the library to go by /proc/self/mem: for what is sealed against writing or only
+    read, and for huge pages."""
     e = Ends(rig)
     made = []
     for flags, seals in (
@@ -573,14 +672,17 @@ def test_files_that_cannot_be_mapped_are_read_and_written(rig: Rig) -> None:
 
 
 def test_a_queue_pair_that_was_reset_begins_anew(rig: Rig) -> None:
-    """Library and agent count from 0 again, and what the queue pair suffered before is forgotten."""
+    """Library and agent count from 0 again, and what the queue pair suffered before is
+    forgotten."""
     e = Ends(rig)
     e.b.recv(e.qb)
     e.write(0, 8, wr_id=1)
     e.write(0, 8, 5, wr_id=2)
     e.a.write(e.qa, [(e.src.address, 8, 999)], e.dst.address, e.rkey, wr_id=3)
     rig.run(SOME)
-    assert [wc.retired for wc in e.a.poll(e.cq_a)] == [1, 2, 3] and [wc.retired for wc in e.b.poll(e.cq_b)] == [1]
+    assert [wc.retired for wc in e.a.poll(e.cq_a)] == [1, 2, 3] and [
+        wc.retired for wc in e.b.poll(e.cq_b)
+    ] == [1]
     for p, q, host, dest in ((e.a, e.qa, 3, e.qb), (e.b, e.qb, 0, e.qa)):
         assert p.modify(q, states.STATE, state=states.RESET) == 0
         p.to_rts(q, host, dest, 9, 9)

@@ -30,7 +30,9 @@ class Said:
 
 
 @pytest.fixture
-def mrcbed(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
+def mrcbed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Said:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(calibration.PLACE, str(tmp_path / "no-calibration.json"))
     return Said(capsys)

@@ -20,7 +20,9 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | int) -> N
             return error
         raise error
 
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: types.SimpleNamespace(command=command))
+    monkeypatch.setattr(
+        cli.importlib, "import_module", lambda name: types.SimpleNamespace(command=command)
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,14 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | int) -> N
         (UserError("no such cable"), 2, "mrcbed: no such cable\n"),
         (FabricError("too wide"), 2, "mrcbed: too wide\n"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (ZeroDivisionError("of\nall"), 70, "internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the traceback)\n"),
+        (
+            ZeroDivisionError("of\nall"),
+            70,
+            (
+                "internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the "
+                "traceback)\n"
+            ),
+        ),
         (SystemExit(3), 3, ""),
         (SystemExit("text"), 1, "text\n"),
         (3, 3, ""),
@@ -37,7 +46,11 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | int) -> N
     ],
 )
 def test_exit_statuses(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException | int, status: int, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException | int,
+    status: int,
+    said: str,
 ) -> None:
     monkeypatch.delenv("MRCBED_DEBUG", raising=False)
     fails_with(monkeypatch, error)
@@ -83,8 +96,12 @@ def test_an_unknown_word_is_answered_with_the_nearest(words: str, says: str, mrc
     assert line.endswith(says) or f"({says})" in line
 
 
-def test_help_imports_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
+def test_help_imports_no_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        cli.importlib, "import_module", lambda name: pytest.fail(f"imported {name}")
+    )
     assert cli.execute([]) == 0
     assert len(capsys.readouterr().out.splitlines()) <= 12
     assert cli.execute(["--help"]) == 0
@@ -95,4 +112,6 @@ def test_help_imports_no_command(capsys: pytest.CaptureFixture[str], monkeypatch
         shown = capsys.readouterr().out
         for title, section in sections.items():
             rows = shown.partition(f"\n{title}:\n")[2].splitlines()
-            assert [" ".join(row.split()) for row in rows[: len(section)]] == [f"{name} {entry.does}" for name, entry in section.items()]
+            assert [" ".join(row.split()) for row in rows[: len(section)]] == [
+                f"{name} {entry.does}" for name, entry in section.items()
+            ]

@@ -1,4 +1,5 @@
-"""The commands that ask a fabric that is up, against the controller's own REST answers served by a plain web server."""
+"""The commands that ask a fabric that is up, against the controller's own REST answers served by a
+plain web server."""
 
 from __future__ import annotations
 
@@ -38,19 +39,34 @@ class Service:
         self.links = FailedLinks(FABRIC, self.now())
         self.steering = Steering(FABRIC, self.links, Journal(), self.now)
         tables = static_tables(FABRIC)
-        rest = Rest(Views(FABRIC, tables, lambda: tables, self.links, lambda: self.steering.denylist.entries), self.steering, TOKEN)
+        rest = Rest(
+            Views(
+                FABRIC, tables, lambda: tables, self.links, lambda: self.steering.denylist.entries
+            ),
+            self.steering,
+            TOKEN,
+        )
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def serve(self) -> None:
                 url = urlsplit(self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-                request = Request(self.command, unquote(url.path), dict(parse_qsl(url.query)), body, host=self.headers["Host"], token=token)
+                request = Request(
+                    self.command,
+                    unquote(url.path),
+                    dict(parse_qsl(url.query)),
+                    body,
+                    host=self.headers["Host"],
+                    token=token,
+                )
                 status, payload = rest.answer(request)
                 self.send_response(status)
                 self.end_headers()
                 if isinstance(payload, Reader):
-                    self.wfile.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in payload.take()))
+                    self.wfile.write(
+                        b"".join(json.dumps(entry).encode() + b"\n" for entry in payload.take())
+                    )
                     self.wfile.write(b"\n")  # silence; then the fabric goes
                 else:
                     self.wfile.write(json.dumps(payload).encode())
@@ -79,7 +95,9 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def ask(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+def ask(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Ask:
     """Runs a command line: status, stdout, stderr. The fabric is found as if it were up here."""
     monkeypatch.setattr(running, "find", lambda: [Running(service.url, "tiny", TOKEN)])
 
@@ -94,32 +112,61 @@ def ask(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_denylist_from_empty_to_empty(ask: Ask) -> None:
     assert ask("denylist") == (0, "nothing is denied\n", "")
-    assert ask("denylist", "add", "p0-t1-1:p0-t0-0", "--reason", "dirty optics") == (0, f"{LINK} is denied\n", "")
+    assert ask("denylist", "add", "p0-t1-1:p0-t0-0", "--reason", "dirty optics") == (
+        0,
+        f"{LINK} is denied\n",
+        "",
+    )
     assert ask("denylist", "add", LINK) == (0, f"{LINK} was denied already\n", "")
     for arguments in (("denylist",), ("denylist", "list")):
         status, table, _ = ask(*arguments)
-        assert status == 0 and [word in table for word in (LINK, "operator", "dirty optics")] == [True] * 3
+        assert (
+            status == 0
+            and [word in table for word in (LINK, "operator", "dirty optics")] == [True] * 3
+        )
     assert [d["entry"] for d in json.loads(ask("denylist", "--json")[1])] == [LINK]
-    assert ask("denylist", "remove", LINK) == (0, f"{LINK} is allowed again (it had been denied by operator)\n", "")
+    assert ask("denylist", "remove", LINK) == (
+        0,
+        f"{LINK} is allowed again (it had been denied by operator)\n",
+        "",
+    )
     assert ask("denylist")[1] == "nothing is denied\n"
 
 
 def test_what_the_controller_refuses_is_its_own_line(ask: Ask) -> None:
-    assert ask("denylist", "add", "p9") == (2, "", "mrcbed: denylist entry 'p9': fabric 'tiny' has planes p0..p1\n")
+    assert ask("denylist", "add", "p9") == (
+        2,
+        "",
+        "mrcbed: denylist entry 'p9': fabric 'tiny' has planes p0..p1\n",
+    )
     assert ask("denylist", "remove", "p0") == (2, "", "mrcbed: p0 is not on the denylist\n")
     assert ask("denylist", "ad", "p0")[0] == 2
     assert "did you mean h3" in ask("paths", "h0", "h30")[2]
 
 
-def test_the_token_comes_with_the_address_or_the_environment(ask: Ask, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ask("denylist", "token") == ask("denylist", "token", "--url", service.url) == (0, f"{TOKEN}\n", "")
+def test_the_token_comes_with_the_address_or_the_environment(
+    ask: Ask, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        ask("denylist", "token")
+        == ask("denylist", "token", "--url", service.url)
+        == (0, f"{TOKEN}\n", "")
+    )
     assert ask("denylist", "add", "p0", "--url", service.url)[0] == 0
     monkeypatch.setattr(running, "find", list)  # as to a user who may not look into root's run
     for words in (("remove", "p0"), ("add", "p1")):
         status, out, err = ask("denylist", *words, "--url", service.url)
-        assert (status, out) == (2, "") and err.startswith("mrcbed: a change needs the fabric's token: use sudo mrcbed fabric denylist")
-    assert ask("denylist", "token", "--url", service.url) == (2, "", "mrcbed: the token is for the fabric's owner: use sudo\n")
-    assert [d["entry"] for d in json.loads(ask("denylist", "--json", "--url", service.url)[1])] == ["p0"], "looking needs none"
+        assert (status, out) == (2, "") and err.startswith(
+            "mrcbed: a change needs the fabric's token: use sudo mrcbed fabric denylist"
+        )
+    assert ask("denylist", "token", "--url", service.url) == (
+        2,
+        "",
+        "mrcbed: the token is for the fabric's owner: use sudo\n",
+    )
+    assert [d["entry"] for d in json.loads(ask("denylist", "--json", "--url", service.url)[1])] == [
+        "p0"
+    ], "looking needs none"
     monkeypatch.setenv("MRCBED_TOKEN", TOKEN)
     assert ask("denylist", "remove", "p0", "--url", service.url)[0] == 0
 
@@ -136,7 +183,10 @@ def test_links(ask: Ask, service: Service) -> None:
     assert rows[2][:2] == [LINK, "failed"] and rows[2][-1] == "8"
     assert rows[3][0] == "h1:p1-t0-0" and rows[3][-2:] == ["h1:p1-t0-0", str(2 * (1 + 2 * 2))]
     assert table.endswith("16 links, 1 failed, 1 denied\n")
-    assert [row["link"] for row in json.loads(ask("links", "--bad", "--json")[1])] == [LINK, "h1:p1-t0-0"]
+    assert [row["link"] for row in json.loads(ask("links", "--bad", "--json")[1])] == [
+        LINK,
+        "h1:p1-t0-0",
+    ]
 
 
 def test_paths(ask: Ask, service: Service) -> None:
@@ -144,7 +194,12 @@ def test_paths(ask: Ask, service: Service) -> None:
     ask("denylist", "add", "h0>h3@p1/0")
     rows = [line.split() for line in ask("paths", "h0", "h3")[1].splitlines() if line.strip()][2:]
     found = {row[0]: row[5:] for row in rows}
-    assert found == {"0:0": ["up"], "0:1": ["down", LINK], "1:0": ["denied", "h0>h3@p1/0"], "1:1": ["up"]}
+    assert found == {
+        "0:0": ["up"],
+        "0:1": ["down", LINK],
+        "1:0": ["denied", "h0>h3@p1/0"],
+        "1:1": ["up"],
+    }
 
 
 def test_events_until_the_fabric_goes(ask: Ask, service: Service) -> None:
@@ -158,29 +213,73 @@ def test_events_until_the_fabric_goes(ask: Ask, service: Service) -> None:
     ]
     entries = [json.loads(line) for line in ask("events", "--all", "--json")[1].splitlines()]
     assert [e["event"] for e in entries] == ["link-down", "deny"]
-    assert [json.loads(line) for line in ask("events", "--since", str(entries[0]["t_ps"]), "--json")[1].splitlines()] == entries[1:]
+    assert [
+        json.loads(line)
+        for line in ask("events", "--since", str(entries[0]["t_ps"]), "--json")[1].splitlines()
+    ] == entries[1:]
     assert ask("events")[1] == ""
 
 
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"event": "hint-pushed", "links": [LINK], "heard_ps": 1, "pushed_ps": 2, "effect_ps": 2_500_001, "agents": 4, "of": 4},
-         f"hint-pushed      {LINK}; 4 of 4 agents took it after 2.50 µs"),
-        ({"event": "denylist-pushed", "entries": [], "heard_ps": 1, "pushed_ps": 2, "effect_ps": None, "agents": 0, "of": 4},
-         "denylist-pushed  nothing; 0 of 4 agents took it"),
-        ({"event": "agents-joined", "agents": ["h0", "h1"], "policy": "hint"}, "agents-joined    2 agents, policy hint"),
+        (
+            {
+                "event": "hint-pushed",
+                "links": [LINK],
+                "heard_ps": 1,
+                "pushed_ps": 2,
+                "effect_ps": 2_500_001,
+                "agents": 4,
+                "of": 4,
+            },
+            f"hint-pushed      {LINK}; 4 of 4 agents took it after 2.50 µs",
+        ),
+        (
+            {
+                "event": "denylist-pushed",
+                "entries": [],
+                "heard_ps": 1,
+                "pushed_ps": 2,
+                "effect_ps": None,
+                "agents": 0,
+                "of": 4,
+            },
+            "denylist-pushed  nothing; 0 of 4 agents took it",
+        ),
+        (
+            {"event": "agents-joined", "agents": ["h0", "h1"], "policy": "hint"},
+            "agents-joined    2 agents, policy hint",
+        ),
         ({"event": "agents-left", "agents": ["h0"]}, "agents-left      1 agents"),
-        ({"event": "agent-lost", "agent": "h1", "reason": "it hung up"}, "agent-lost       agent=h1, reason=it hung up"),
-        ({"event": "allow", "entry": "p0", "by": "operator", "denied_by": "policy", "since_ps": 1}, "allow            p0 by operator"),
+        (
+            {"event": "agent-lost", "agent": "h1", "reason": "it hung up"},
+            "agent-lost       agent=h1, reason=it hung up",
+        ),
+        (
+            {
+                "event": "allow",
+                "entry": "p0",
+                "by": "operator",
+                "denied_by": "policy",
+                "since_ps": 1,
+            },
+            "allow            p0 by operator",
+        ),
         ({"event": "missed", "count": 7}, "missed           7 entries, for reading too slowly"),
     ],
-)  # fmt: skip
+)
 def test_every_event_reads_well(entry: dict[str, Any], said: str) -> None:
     assert event_line({"t_ps": 1_234_567_890, **entry}) == f"    1.234568 ms  {said}"
 
 
-COMMANDS = [("denylist",), ("denylist", "add", "p0"), ("links",), ("paths", "h0", "h1"), ("events",)]
+COMMANDS = [
+    ("denylist",),
+    ("denylist", "add", "p0"),
+    ("links",),
+    ("paths", "h0", "h1"),
+    ("events",),
+]
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)

@@ -20,7 +20,9 @@ from topologies import named_fabrics
 def offered(line: str) -> set[str]:
     """At the end of a line after ``mrcbed``; ``<file>`` and ``<dir>`` are left to the shell."""
     *words, incomplete = line.split(" ")
-    items = BashComplete(cli.group, {}, "mrcbed", completion.VARIABLE).get_completions(words, incomplete)
+    items = BashComplete(cli.group, {}, "mrcbed", completion.VARIABLE).get_completions(
+        words, incomplete
+    )
     return {item.value if item.type == "plain" else f"<{item.type}>" for item in items}
 
 
@@ -65,19 +67,30 @@ def test_the_script_is_one(shell: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.execute(["tools", "completion", shell]) == 0
     script = tmp_path / "script"
     script.write_text(capsys.readouterr().out)
-    checked = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [shell, "-n", str(script)], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
 def test_bash_asks_this_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.execute(["tools", "completion", "bash"]) == 0
     (tmp_path / "script").write_text(capsys.readouterr().out)
-    (tmp_path / "mrcbed").write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from mrcbed.start import main; main()' \"$@\"\n")
+    (tmp_path / "mrcbed").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'from mrcbed.start import main; main()' \"$@\"\n"
+    )
     (tmp_path / "mrcbed").chmod(0o755)
-    press = 'source ./script; COMP_WORDS=(mrcbed run demo --world s); COMP_CWORD=4; _mrcbed_completion ./mrcbed; echo "${COMPREPLY[@]}"'
+    press = (
+        "source ./script; COMP_WORDS=(mrcbed run demo --world s); COMP_CWORD=4; "
+        '_mrcbed_completion ./mrcbed; echo "${COMPREPLY[@]}"'
+    )
     root = str(Path(cli.__file__).parents[2])
     done = subprocess.run(
-        ["bash", "--norc", "-c", press], cwd=tmp_path, env={"PYTHONPATH": root, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
+        ["bash", "--norc", "-c", press],
+        cwd=tmp_path,
+        env={"PYTHONPATH": root, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert (done.stdout, done.stderr) == ("simulated\n", "")

@@ -57,7 +57,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with undrawn():
         for name, scenario in scenarios.items():
             (folder / name).mkdir()
-            simulate(scenario, folder / name, jobs=1, progress=lambda stage, share: None, command_line=["test"])
+            simulate(
+                scenario,
+                folder / name,
+                jobs=1,
+                progress=lambda stage, share: None,
+                command_line=["test"],
+            )
     return {name: folder / name for name in scenarios}
 
 
@@ -89,7 +95,9 @@ def troubles(events: list[dict[str, Any]]) -> list[str]:
                 found.append(f"{event['name']} lasts {event['dur']}")
         if kind == "i" and event.get("s") not in ("g", "p", "t"):
             found.append(f"{event['name']} has no scope")
-        if kind == "C" and not all(isinstance(value, (int, Decimal)) for value in event["args"].values()):
+        if kind == "C" and not all(
+            isinstance(value, (int, Decimal)) for value in event["args"].values()
+        ):
             found.append(f"{event['name']} is no number")
     for place, spans in intervals.items():
         spans.sort()
@@ -105,14 +113,29 @@ def test_a_trace_keeps_the_rules(name: str, results: dict[str, Path], mrcbed: Sa
 
 
 def test_broken_traces_are_found() -> None:
-    name = [{"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {}}, {"ph": "M", "pid": 1, "name": "process_name", "args": {}}]
-    step = {"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": Decimal("1.000"), "dur": Decimal("2.000")}
+    name = [
+        {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {}},
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {}},
+    ]
+    step = {
+        "ph": "X",
+        "pid": 1,
+        "tid": 1,
+        "name": "step",
+        "ts": Decimal("1.000"),
+        "dur": Decimal("2.000"),
+    }
     assert troubles([*name, step, {**step, "ts": Decimal("3.000")}]) == []
     for bad in (
-        [step], [*name, step, {**step, "ts": Decimal("2.999")}], [*name, {**step, "ts": Decimal(-1)}], [*name, {**step, "dur": 0}],
-        [*name, {**step, "ts": Decimal("1.0001")}], [*name, {**step, "ph": "i"}], [*name, {**step, "ph": "B"}],
+        [step],
+        [*name, step, {**step, "ts": Decimal("2.999")}],
+        [*name, {**step, "ts": Decimal(-1)}],
+        [*name, {**step, "dur": 0}],
+        [*name, {**step, "ts": Decimal("1.0001")}],
+        [*name, {**step, "ph": "i"}],
+        [*name, {**step, "ph": "B"}],
         [*name, {"ph": "C", "pid": 1, "name": "x", "ts": 1, "args": {"x": "1"}}],
-    ):  # fmt: skip
+    ):
         assert len(troubles(bad)) == 1
 
 
@@ -122,7 +145,9 @@ def traced(directory: Path, key: str, folder: Path) -> tuple[Run, list[dict[str,
     return run, read(folder / "trace.json")
 
 
-def test_steps_faults_and_states_are_those_of_the_tables(results: dict[str, Path], tmp_path: Path) -> None:
+def test_steps_faults_and_states_are_those_of_the_tables(
+    results: dict[str, Path], tmp_path: Path
+) -> None:
     stored = Stored(results["steps"])
     (summary,) = (run for run in stored.runs if run["transport"] == "mrc")
     run, events = traced(results["steps"], summary["run"], tmp_path)
@@ -135,13 +160,18 @@ def test_steps_faults_and_states_are_those_of_the_tables(results: dict[str, Path
     (failover,) = summary["failovers"]
     assert begin is not None and abs(float(fault["ts"]) * 1000 - (failover["at_ns"] - begin)) <= 1
     assert abs(float(fault["dur"]) * 1000 - (failover["healed_ns"] - failover["at_ns"])) <= 1
-    assert [event["name"] for event in events if event.get("s") == "g"] == ["cable pulled: begin", "cable pulled: heal"]
+    assert [event["name"] for event in events if event.get("s") == "g"] == [
+        "cable pulled: begin",
+        "cable pulled: heal",
+    ]
     changed = {(line.pair, line.ev) for line in run.of(log.PathChange) if line.to == "ASSUMED_BAD"}
     bad = {(event["pid"], event["tid"]) for event in events if event["name"] == "ASSUMED_BAD"}
     assert 0 < len(bad) == len(changed)
 
 
-def test_every_path_of_a_pair_is_covered_from_end_to_end(results: dict[str, Path], tmp_path: Path) -> None:
+def test_every_path_of_a_pair_is_covered_from_end_to_end(
+    results: dict[str, Path], tmp_path: Path
+) -> None:
     (run,) = load_runs(results["flows"])
     _, events = traced(results["flows"], run.key, tmp_path)
     threads = defaultdict(list)
@@ -166,7 +196,9 @@ def test_flows_have_counters(results: dict[str, Path], tmp_path: Path) -> None:
     line = run.fabric.nic_rate / 1e9
     rates = [float(value) for event in counters["goodput"] for value in event["args"].values()]
     assert 0.5 * line < max(rates) <= 1.01 * line
-    assert len(counters["window"]) == len([line for line in run.of(log.Cwnd) if run.window[0] <= line.t_ns <= run.window[1]])
+    assert len(counters["window"]) == len(
+        [line for line in run.of(log.Cwnd) if run.window[0] <= line.t_ns <= run.window[1]]
+    )
 
 
 def test_csv_stands_beside_every_table(results: dict[str, Path], mrcbed: Said) -> None:
@@ -193,5 +225,9 @@ def test_csv_stands_beside_every_table(results: dict[str, Path], mrcbed: Said) -
         ("flows", "perfetto --run mrc-tiny-s2", "there are mrc-tiny-packed-s1"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(where: str, words: str, says: str, results: dict[str, Path], mrcbed: Said) -> None:
-    assert says in mrcbed.refused("results", "export", str(results.get(where, where)), "--format", *words.split())
+def test_what_cannot_be_exported_is_one_line(
+    where: str, words: str, says: str, results: dict[str, Path], mrcbed: Said
+) -> None:
+    assert says in mrcbed.refused(
+        "results", "export", str(results.get(where, where)), "--format", *words.split()
+    )

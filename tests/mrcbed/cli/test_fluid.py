@@ -11,7 +11,9 @@ from tests.mrcbed.cli.conftest import Said
 
 
 def computed(mrcbed: Said, words: str) -> dict[str, list[dict[str, float]]]:
-    rows: dict[str, list[dict[str, float]]] = json.loads(mrcbed("fabric", "fluid", "--json", *words.split()))
+    rows: dict[str, list[dict[str, float]]] = json.loads(
+        mrcbed("fabric", "fluid", "--json", *words.split())
+    )
     return rows
 
 

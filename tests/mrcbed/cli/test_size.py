@@ -1,4 +1,5 @@
-"""``mrcbed fabric size``: the paper's numbers come out, JSON says the same as the tables, and bad input gets one line."""
+"""``mrcbed fabric size``: the paper's numbers come out, JSON says the same as the tables, and bad
+input gets one line."""
 
 from __future__ import annotations
 
@@ -12,18 +13,32 @@ from tests.mrcbed.cli.conftest import Said
 
 def sized(mrcbed: Said, *words: str) -> dict[int, dict[str, float]]:
     """The designs, by planes."""
-    return {row["planes"]: row for row in json.loads(mrcbed("fabric", "size", "--json", *words))["designs"]}
+    return {
+        row["planes"]: row
+        for row in json.loads(mrcbed("fabric", "size", "--json", *words))["designs"]
+    }
 
 
 def test_the_papers_numbers(mrcbed: Said) -> None:
-    """Section 2 of the MRC paper: 131,072 NICs on two tiers; at 64K, 2/3 of the optics and 3/5 of the switches of three tiers."""
+    """Section 2 of the MRC paper: 131,072 NICs on two tiers; at 64K, 2/3 of the optics and 3/5 of
+    the switches of three tiers."""
     designs = sized(mrcbed)
     eight, one = designs[8], designs[1]
-    assert (eight["tiers"], one["tiers"], eight["most_nics"], one["most_nics"]) == (2, 3, 131_072, 65_536)
+    assert (eight["tiers"], one["tiers"], eight["most_nics"], one["most_nics"]) == (
+        2,
+        3,
+        131_072,
+        65_536,
+    )
     assert eight["optics"] / one["optics"] == 2 / 3 and eight["switches"] / one["switches"] == 3 / 5
     assert eight["watts"] < one["watts"]
-    assert round(100 * eight["lost_with_uplink"], 1) == 0.4 and round(100 * one["lost_with_uplink"]) == 3
-    assert list(sized(mrcbed, "--planes", "4", "--nics", "1000")) == [4, 1], "one plane stands beside what is asked for"
+    assert (
+        round(100 * eight["lost_with_uplink"], 1) == 0.4
+        and round(100 * one["lost_with_uplink"]) == 3
+    )
+    assert list(sized(mrcbed, "--planes", "4", "--nics", "1000")) == [4, 1], (
+        "one plane stands beside what is asked for"
+    )
 
 
 def test_tables_and_a_plot(mrcbed: Said) -> None:

@@ -1,4 +1,5 @@
-"""``mrcbed results top`` as a process: a screen while a run goes on, a clean terminal afterwards, and never a byte written."""
+"""``mrcbed results top`` as a process: a screen while a run goes on, a clean terminal afterwards,
+and never a byte written."""
 
 from __future__ import annotations
 
@@ -29,22 +30,38 @@ from topologies.units import US
 TREE = Path(__file__).parents[3]
 KEY = "mrc-tiny-packed-s1"
 ENTER, LEAVE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
-"""Another screen, and back from it; the cursor is shown (xterm's control sequences, DEC private modes 1049 and 25)."""
+"""Another screen, and back from it; the cursor is shown (xterm's control sequences, DEC private
+modes 1049 and 25)."""
 
 
 def begin(directory: Path, steps: int = 40) -> Path:
     """A results directory as it is while its first run goes on; the log of h0."""
     fabric = load_fabric("tiny")
     workload = {"steps": steps, "warmup_steps": 0, "placement": ["packed"]}
-    scenario = {"seeds": [1], "transports": [{"name": "mrc", "kind": "mrc"}], "workload": workload, "variants": []}
+    scenario = {
+        "seeds": [1],
+        "transports": [{"name": "mrc", "kind": "mrc"}],
+        "workload": workload,
+        "variants": [],
+    }
     manifest = {"world": "emulated", "fabrics": {"tiny": plain(fabric)}, "scenario": scenario}
     run = directory / "raw" / KEY
     run.mkdir(parents=True)
     (directory / "manifest.json").write_text(json.dumps(manifest))
     begun = {
-        "world": "emulated", "transport": "mrc", "kind": "mrc", "fabric": fabric.to_dict(), "ranks": [0], "window": [1, 1], "seed": 1,
-        "placement": "packed", "settings": {}, "workload": "", "warmup_steps": 0, "paths": {},
-    }  # fmt: skip
+        "world": "emulated",
+        "transport": "mrc",
+        "kind": "mrc",
+        "fabric": fabric.to_dict(),
+        "ranks": [0],
+        "window": [1, 1],
+        "seed": 1,
+        "placement": "packed",
+        "settings": {},
+        "workload": "",
+        "warmup_steps": 0,
+        "paths": {},
+    }
     (run / "begun.json").write_text(json.dumps(begun))
     (run / "runner.jsonl").write_text('{"t":1,"kind":"start","key":"x"}\n')
     log = run / "h0.jsonl"
@@ -53,10 +70,20 @@ def begin(directory: Path, steps: int = 40) -> Path:
 
 
 def add_step(log: Path, step: int) -> None:
-    """A step, and the goodput of a second after it: the newest lines are shown when others can no longer come before them."""
+    """A step, and the goodput of a second after it: the newest lines are shown when others can no
+    longer come before them."""
     begin, end = 100 * US * step, 100 * US * (step + 1)
     lines = [
-        {"t": end, "kind": "step", "host": 0, "rank": 0, "step": step, "start_ps": begin, "end_ps": end, "ok": True},
+        {
+            "t": end,
+            "kind": "step",
+            "host": 0,
+            "rank": 0,
+            "step": step,
+            "start_ps": begin,
+            "end_ps": end,
+            "ok": True,
+        },
         {"t": end, "kind": "goodput", "host": 0, "bin_ps": 100 * US, "tx": [0, 0], "rx": [0, 0]},
     ]
     with log.open("a") as file:
@@ -68,15 +95,32 @@ class Terminal:
 
     def __init__(self, *words: str) -> None:
         self.end, far = pty.openpty()
-        environment = {**os.environ, "PYTHONPATH": str(TREE), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(TREE),
+            "TERM": "xterm-256color",
+            "COLUMNS": "120",
+            "LINES": "40",
+        }
         command = [sys.executable, "-m", "mrcbed", "results", "top", *words]
-        self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
+        self.process = subprocess.Popen(
+            command,
+            stdin=far,
+            stdout=far,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
         os.close(far)
         self.seen = b""
 
     def until(self, pattern: bytes) -> None:
         """Read until the output has this. Raises AssertionError."""
-        wait_until(lambda: self.read() and re.search(pattern, self.seen), lambda: f"no {pattern!r} in {self.seen[-2000:]!r}", pause=0)
+        wait_until(
+            lambda: self.read() and re.search(pattern, self.seen),
+            lambda: f"no {pattern!r} in {self.seen[-2000:]!r}",
+            pause=0,
+        )
 
     def read(self) -> bool:
         if not select.select([self.end], [], [], 0.1)[0]:
@@ -90,7 +134,9 @@ class Terminal:
 
     def ended(self) -> int:
         """Its exit status, and all that it wrote."""
-        while self.read() and (self.process.poll() is None or select.select([self.end], [], [], 0)[0]):
+        while self.read() and (
+            self.process.poll() is None or select.select([self.end], [], [], 0)[0]
+        ):
             pass
         return self.process.wait(timeout=30)
 
@@ -107,7 +153,9 @@ def terminal(*words: str) -> Iterator[Terminal]:
 
 
 def tree(directory: Path) -> dict[str, tuple[int, int]]:
-    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in directory.rglob("*")}
+    return {
+        str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in directory.rglob("*")
+    }
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
@@ -167,11 +215,15 @@ def test_the_newest_run_under_results_is_found(top: Said) -> None:
     begin(results / "newer", steps=77)
     os.utime(results / "older" / "manifest.json", (1, 1))
     (results / "finished").mkdir()
-    (results / "finished" / "manifest.json").write_text(json.dumps(plain(made(Manifest, ended="now"))))
+    (results / "finished" / "manifest.json").write_text(
+        json.dumps(plain(made(Manifest, ended="now")))
+    )
     assert "1 of 77" in top("results", "top")
 
 
 def test_what_cannot_be_shown_is_one_line(top: Said) -> None:
     begin(Path("r"))
-    assert "there are mrc-tiny-packed-s1" in top.refused("results", "top", "r", "--run", "mrc-tiny-packed-s2")
+    assert "there are mrc-tiny-packed-s1" in top.refused(
+        "results", "top", "r", "--run", "mrc-tiny-packed-s2"
+    )
     assert "holds no results" in top.refused("results", "top", "r/raw")

@@ -1,4 +1,5 @@
-"""``mrcbed up --world simulated``: a living view without root and without a browser; its replay has what the view showed."""
+"""``mrcbed up --world simulated``: a living view without root and without a browser; its replay has
+what the view showed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ CABLE = "p0-t0-0:p0-t1-1"
 
 def command(host: str, token: str, body: dict[str, str]) -> tuple[int, Any]:
     connection = http.client.HTTPConnection(host, timeout=patient(20))
-    headers = {"Authorization": f"Bearer {token}", "Origin": f"http://{host}", "Content-Type": "application/json"}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Origin": f"http://{host}",
+        "Content-Type": "application/json",
+    }
     connection.request("POST", "/command", json.dumps(body), headers)
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())
@@ -33,7 +38,9 @@ def command(host: str, token: str, body: dict[str, str]) -> tuple[int, Any]:
 
 def test_what_a_view_showed_is_what_its_replay_has(tmp_path: Path) -> None:
     words = ["up", "tiny", "--world", "simulated", "--view-control", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen([sys.executable, "-m", "mrcbed", *words], stdout=subprocess.PIPE, text=True, cwd=TREE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mrcbed", *words], stdout=subprocess.PIPE, text=True, cwd=TREE
+    )
     try:
         assert process.stdout is not None
         found = re.fullmatch(r"view: http://(\S+)/#(\S+)&(\S+)\n", process.stdout.readline())
@@ -60,10 +67,18 @@ def test_what_a_view_showed_is_what_its_replay_has(tmp_path: Path) -> None:
         assert command(host, control, {"do": "cut", "link": CABLE}) == (200, {})
         until("fault", links=[CABLE], gone=False)
         until("path", state="died")
-        assert command(host, control, {"do": "cut", "link": CABLE}) == (409, {"error": "it is cut already"})
-        assert command(host, control, {"do": "burn", "link": CABLE}) == (409, {"error": "a view can cut or mend a cable"})
+        assert command(host, control, {"do": "cut", "link": CABLE}) == (
+            409,
+            {"error": "it is cut already"},
+        )
+        assert command(host, control, {"do": "burn", "link": CABLE}) == (
+            409,
+            {"error": "a view can cut or mend a cable"},
+        )
         status, refused = command(host, control, {"do": "cut", "link": "p0-t0-0:p0-t1-9"})
-        assert status == 409 and "p0-t0-0:p0-t1-9" in refused["error"] and "\n" not in refused["error"]
+        assert (
+            status == 409 and "p0-t0-0:p0-t1-9" in refused["error"] and "\n" not in refused["error"]
+        )
         assert command(host, control, {"do": "mend", "link": CABLE}) == (200, {})
         until("fault", links=[CABLE], gone=True)
         until("path", state="back")
@@ -75,7 +90,10 @@ def test_what_a_view_showed_is_what_its_replay_has(tmp_path: Path) -> None:
         process.wait()
     assert f"replay: {tmp_path / 'out' / 'replay.html'}" in rest
     [key] = first_of_each(tmp_path / "out")
-    replayed = Counter(json.dumps(frame, sort_keys=True) for frame in read_frames(tmp_path / "out", read_run(tmp_path / "out", key)))
+    replayed = Counter(
+        json.dumps(frame, sort_keys=True)
+        for frame in read_frames(tmp_path / "out", read_run(tmp_path / "out", key))
+    )
     for frame in shown[2:]:  # after the greeting and the header, which has a colour besides
         replayed[json.dumps(frame, sort_keys=True)] -= 1
     assert min(replayed.values()) == 0 and len(shown) > 100

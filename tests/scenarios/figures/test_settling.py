@@ -12,10 +12,13 @@ LINE = 400_000
 
 
 def rates(*of_qps: list[float], step_ns: float = 1e5) -> pd.DataFrame:
-    """Of queue pairs from host 0: two to host 1, all others to host 2; a value for each part of a window."""
+    """Of queue pairs from host 0: two to host 1, all others to host 2; a value for each part of a
+    window."""
     rows = [
-        (0, 1 if qp < 2 else 2, qp, k * step_ns, rate) for qp, values in enumerate(of_qps) for k, rate in enumerate(values)
-    ]  # fmt: skip
+        (0, 1 if qp < 2 else 2, qp, k * step_ns, rate)
+        for qp, values in enumerate(of_qps)
+        for k, rate in enumerate(values)
+    ]
     return pd.DataFrame(rows, columns=["host", "peer", "qpn", "t_ns", "rate_bps"])
 
 
@@ -28,7 +31,9 @@ def test_two_windows_of_a_level_rate_are_needed() -> None:
     assert first(levels(rates([100.0] * 20), LINE)) == 2e6
 
 
-@pytest.mark.parametrize(("after", "level"), [(121.0, True), (123.0, False), (82.0, True), (81.0, False)])
+@pytest.mark.parametrize(
+    ("after", "level"), [(121.0, True), (123.0, False), (82.0, True), (81.0, False)]
+)
 def test_each_window_is_within_a_tenth_of_the_mean_of_both(after: float, level: bool) -> None:
     found = levels(rates([100.0] * 10 + [after] * 10), LINE)
     assert list(found) == [level]

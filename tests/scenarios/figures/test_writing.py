@@ -1,4 +1,5 @@
-"""A disk that takes no more ends a run with one line; what was finished before stays, and the run goes on from there later."""
+"""A disk that takes no more ends a run with one line; what was finished before stays, and the run
+goes on from there later."""
 
 from __future__ import annotations
 
@@ -21,12 +22,19 @@ from scenarios.schema.scenario import load_scenario
 from testbed.errors import FIXES, ClusterDied, Interrupted
 from tests.scenarios.small import undrawn
 
-QUICK = ["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=16384", "fault=[]", "expect=[]"]
+QUICK = [
+    "workload.steps=2",
+    "workload.warmup_steps=0",
+    "workload.message_bytes=16384",
+    "fault=[]",
+    "expect=[]",
+]
 
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """No file of ours may become larger: a real refusal of the kernel's, for which nobody has to be root."""
+    """No file of ours may become larger: a real refusal of the kernel's, for which nobody has to be
+    root."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -53,14 +61,22 @@ def test_a_run_that_cannot_be_written_keeps_those_before_and_goes_on(tmp_path: P
             assert limit is not None, "it never came to the second run"
             limit.__exit__(None, None, None)
         line = str(told.value)
-        assert "\n" not in line and "File too large" in line and "ulimit -f" in line and f"--resume --out {tmp_path}" in line
+        assert (
+            "\n" not in line
+            and "File too large" in line
+            and "ulimit -f" in line
+            and f"--resume --out {tmp_path}" in line
+        )
         assert told.value.status == 2
         assert json.loads(raw[0].read_text())["outcome"] == "done" and not raw[1].exists()
         assert json.loads((tmp_path / "manifest.json").read_text())["seeds"] == [1, 2]
         assert not list(tmp_path.rglob("*.part"))
         first = raw[0].read_bytes()
         summary = simulate(scenario, tmp_path, resume=True)
-    assert [(run["seed"], run["outcome"], run["steps"]) for run in summary["runs"]] == [(1, "done", 2), (2, "done", 2)]
+    assert [(run["seed"], run["outcome"], run["steps"]) for run in summary["runs"]] == [
+        (1, "done", 2),
+        (2, "done", 2),
+    ]
     assert raw[0].read_bytes() == first
 
 
@@ -79,7 +95,11 @@ def test_a_file_is_replaced_whole_or_stays_and_nothing_lies_beside_it(tmp_path: 
 def test_every_refusal_of_a_disk_is_one_line_with_its_fix(number: int, tmp_path: Path) -> None:
     with pytest.raises(Unwritable) as told, written_to(tmp_path):
         raise OSError(number, "as the kernel has it")
-    assert os.strerror(number) in str(told.value) and FIXES[number] in str(told.value) and str(told.value).startswith(str(tmp_path))
+    assert (
+        os.strerror(number) in str(told.value)
+        and FIXES[number] in str(told.value)
+        and str(told.value).startswith(str(tmp_path))
+    )
 
 
 def test_what_is_no_trouble_of_the_disks_stays_what_it_is(tmp_path: Path) -> None:
@@ -90,17 +110,27 @@ def test_what_is_no_trouble_of_the_disks_stays_what_it_is(tmp_path: Path) -> Non
         raise ClusterDied("the agent of h1 was killed")
 
 
-def test_an_agent_that_died_of_a_full_disk_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_died_of_a_full_disk_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scenarios.figures.writing.is_full", lambda directory: True)
     with pytest.raises(Unwritable, match="No space left on device"), written_to(tmp_path):
         raise ClusterDied("the agent of h1 ended with status 70")
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_writable(tmp_path)
     asked: list[tuple[Path, int]] = []
-    monkeypatch.setattr("scenarios.figures.writing.os.access", lambda path, mode: asked.append((path, mode)))
-    with pytest.raises(Unwritable, match=f"--out {tmp_path}: nothing can be written there: make it writable, or give another --out"):
+    monkeypatch.setattr(
+        "scenarios.figures.writing.os.access", lambda path, mode: asked.append((path, mode))
+    )
+    with pytest.raises(
+        Unwritable,
+        match=f"--out {tmp_path}: nothing can be written there: make it writable, or give another "
+        "--out",
+    ):
         results_directory("smoke", str(tmp_path))
     assert asked == [(tmp_path, os.W_OK | os.X_OK)]
 
@@ -109,7 +139,10 @@ def test_resume_clears_away_what_a_killed_run_was_writing(tmp_path: Path) -> Non
     scenario = load_scenario("smoke", overrides=QUICK, seeds=[1])
     with undrawn():
         simulate(scenario, tmp_path)
-        left = [tmp_path / ".summary.json.part", tmp_path / "raw" / "mrc-tiny-interleaved-s1" / ".run.json.part"]
+        left = [
+            tmp_path / ".summary.json.part",
+            tmp_path / "raw" / "mrc-tiny-interleaved-s1" / ".run.json.part",
+        ]
         for path in left:
             path.write_text("{")
         simulate(scenario, tmp_path, resume=True)
@@ -117,7 +150,9 @@ def test_resume_clears_away_what_a_killed_run_was_writing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("finished", [0, 1])
-def test_a_user_who_does_not_wait_hears_what_was_kept_and_how_to_go_on(finished: int, tmp_path: Path) -> None:
+def test_a_user_who_does_not_wait_hears_what_was_kept_and_how_to_go_on(
+    finished: int, tmp_path: Path
+) -> None:
     scenario = load_scenario("smoke", overrides=QUICK, seeds=[1, 2])
 
     def progress(what: str, share: float) -> None:
@@ -129,7 +164,10 @@ def test_a_user_who_does_not_wait_hears_what_was_kept_and_how_to_go_on(finished:
     there = f"interrupted: {finished} of 2 runs are finished and kept in {tmp_path}; "
     assert str(told.value) == f"{there}the same command with --resume --out {tmp_path} goes on"
     with undrawn():
-        assert [run["outcome"] for run in simulate(scenario, tmp_path, resume=True)["runs"]] == ["done", "done"]
+        assert [run["outcome"] for run in simulate(scenario, tmp_path, resume=True)["runs"]] == [
+            "done",
+            "done",
+        ]
 
 
 def test_lack_of_memory_keeps_what_is_finished(tmp_path: Path) -> None:
@@ -137,9 +175,18 @@ def test_lack_of_memory_keeps_what_is_finished(tmp_path: Path) -> None:
         if "(2 of 2)" in what:
             raise MemoryError
 
-    with undrawn(), pytest.raises(Unwritable, match=r"cannot go on \(Cannot allocate memory\): free memory.*what was finished is kept"):
+    with (
+        undrawn(),
+        pytest.raises(
+            Unwritable,
+            match=r"cannot go on \(Cannot allocate memory\): free memory.*"
+            "what was finished is kept",
+        ),
+    ):
         simulate(load_scenario("smoke", overrides=QUICK, seeds=[1, 2]), tmp_path, progress=progress)
-    assert [run["outcome"] for run in json.loads((tmp_path / "summary.json").read_text())["runs"]] == ["done"]
+    assert [
+        run["outcome"] for run in json.loads((tmp_path / "summary.json").read_text())["runs"]
+    ] == ["done"]
 
 
 def test_tables_are_read_without_threads(tmp_path: Path) -> None:
@@ -161,5 +208,7 @@ for _ in range(100):  # jemalloc's is called so a moment after it began
     time.sleep(0.05)
 sys.exit(1)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=120, check=False
+    )
     assert done.returncode == 0

@@ -7,7 +7,16 @@ import pytest
 
 from scenarios.jobs import gpt as model
 from scenarios.jobs.describe import GPT_BYTES
-from scenarios.jobs.gpt import CONTEXT, PARAMETERS, VOCABULARY, Adam, initial, loss_and_gradient, tokens_of, views
+from scenarios.jobs.gpt import (
+    CONTEXT,
+    PARAMETERS,
+    VOCABULARY,
+    Adam,
+    initial,
+    loss_and_gradient,
+    tokens_of,
+    views,
+)
 
 
 def batch(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +26,9 @@ def batch(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", list(model.shapes()))
-def test_the_gradient_of_every_parameter_is_the_slope_of_the_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gradient_of_every_parameter_is_the_slope_of_the_loss(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(model, "_GELU", np.float64(model._GELU))
     rng = np.random.default_rng(5)
     vector = initial(3).astype(np.float64)
@@ -28,7 +39,10 @@ def test_the_gradient_of_every_parameter_is_the_slope_of_the_loss(name: str, mon
     direction = np.zeros(PARAMETERS)
     direction[part] = rng.standard_normal(len(part))
     step = 1e-5
-    slope = loss_and_gradient(vector + step * direction, given, wanted)[0] - loss_and_gradient(vector - step * direction, given, wanted)[0]
+    slope = (
+        loss_and_gradient(vector + step * direction, given, wanted)[0]
+        - loss_and_gradient(vector - step * direction, given, wanted)[0]
+    )
     assert slope / (2 * step) == pytest.approx(float(gradient @ direction), rel=2e-4, abs=1e-7)
 
 

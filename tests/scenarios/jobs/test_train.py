@@ -1,4 +1,5 @@
-"""``mrcbed train`` in virtual time: one hash on all ranks, with and without failures; losses fall; what it leaves; what it refuses."""
+"""``mrcbed train`` in virtual time: one hash on all ranks, with and without failures; losses fall;
+what it leaves; what it refuses."""
 
 from __future__ import annotations
 
@@ -46,10 +47,21 @@ def test_every_rank_and_every_run_ends_with_the_same_parameters(trained: Path) -
     runs = runs_of(trained)
     assert list(runs) == ["mrc", "roce-1p"]
     losses, digests = trained_in(runs["mrc"])
-    assert trained_in(runs["roce-1p"]) == (losses, digests) and len(losses) == STEPS + 1 and len(digests) == 1
-    assert losses[-1] < losses[0] - 0.5, "it learns; how much of one batch, the text decides, which is the docs"
+    assert (
+        trained_in(runs["roce-1p"]) == (losses, digests)
+        and len(losses) == STEPS + 1
+        and len(digests) == 1
+    )
+    assert losses[-1] < losses[0] - 0.5, (
+        "it learns; how much of one batch, the text decides, which is the docs"
+    )
     for entry in runs.values():
-        assert (entry["verdict"], entry["wrong"], entry["steps"], entry["faults_missed"]) == ("ok", 0, STEPS, [])
+        assert (entry["verdict"], entry["wrong"], entry["steps"], entry["faults_missed"]) == (
+            "ok",
+            0,
+            STEPS,
+            [],
+        )
         times = {f["fault"]: f["healed_ns"] - f["at_ns"] for f in entry["failovers"]}
         assert list(times) == ["cable cut", "NIC port flaps", "T1 reboots", "T1 silently dead"]
         assert list(times.values()) == [pytest.approx(480_000, rel=0.2)] * 4
@@ -58,7 +70,10 @@ def test_every_rank_and_every_run_ends_with_the_same_parameters(trained: Path) -
 def test_failures_cost_roce_more(trained: Path) -> None:
     mrc, roce = (entry["jobs"]["gpt"] for entry in runs_of(trained).values())
     assert mrc["compute_ns"] == 40_000 and mrc["estimate_ns"] > 40_000 and mrc["late_ns"] < 1
-    assert mrc["step_time_ns"]["max"] < roce["step_time_ns"]["max"] and mrc["gpu_lost_ns"] < roce["gpu_lost_ns"]
+    assert (
+        mrc["step_time_ns"]["max"] < roce["step_time_ns"]["max"]
+        and mrc["gpu_lost_ns"] < roce["gpu_lost_ns"]
+    )
 
 
 def test_it_leaves_a_report_and_drawings(trained: Path) -> None:
@@ -70,7 +85,10 @@ def test_it_leaves_a_report_and_drawings(trained: Path) -> None:
 @pytest.mark.dear("two whole trainings")
 def test_without_failures_the_same_and_with_another_seed_not(trained: Path, tmp_path: Path) -> None:
     losses, digests = trained_in(runs_of(trained)["mrc"])
-    for name, words in {"healthy": ("--set", "fault=[]", "--steps", str(STEPS)), "seed": ("--seed", "2", "--steps", "8")}.items():
+    for name, words in {
+        "healthy": ("--set", "fault=[]", "--steps", str(STEPS)),
+        "seed": ("--seed", "2", "--steps", "8"),
+    }.items():
         assert run("--quick", "--no-figures", "--out", str(tmp_path / name), *words) == 0
         others = trained_in(runs_of(tmp_path / name)["mrc"])
         assert (others[0] == losses, others[1] == digests) == (name == "healthy",) * 2
@@ -99,16 +117,23 @@ def test_a_rank_with_other_parameters_is_found(trained: Path, tmp_path: Path) ->
         (["--steps", "3"], "3 is not in the range"),
         (["--set", "workload.job.gpt.gradient=4096"], "needs gradient = 841216 and layers = 1"),
         (["--set", "workload.job.gpt.tensor=2"], "no more than ranks and compute"),
-        (["--set", f"workload.job=[{GPT}, {{name='b', {SMALL}}}]"], "one that trains is the only one; there are gpt, b"),
+        (
+            ["--set", f"workload.job=[{GPT}, {{name='b', {SMALL}}}]"],
+            "one that trains is the only one; there are gpt, b",
+        ),
     ],
-)  # fmt: skip
-def test_bad_input_is_one_line(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+)
+def test_bad_input_is_one_line(
+    words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(*words, "--out", str(tmp_path / "out")) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
 
 
-def test_all_runs_read_one_text_and_without_documents_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_runs_read_one_text_and_without_documents_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "docs").mkdir()
     monkeypatch.setattr(replay, "documents", lambda: tmp_path)
     with pytest.raises(UserError, match="use a complete clone or wheel"):
@@ -120,7 +145,9 @@ def test_all_runs_read_one_text_and_without_documents_one_line_says_so(tmp_path:
     assert replay.training_text(tmp_path).read_bytes() == text == b"before " * 2000
 
 
-def test_a_directory_with_something_in_it_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_something_in_it_is_not_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine").write_text("mine")
     assert run("--out", str(tmp_path)) == 2 and "not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,4 +1,5 @@
-"""What the pages of the lessons tell a student to type, and what they say that the terminal answers."""
+"""What the pages of the lessons tell a student to type, and what they say that the terminal
+answers."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from docs.tools.check import ROOT
 PAGES = sorted((ROOT / "docs" / "start" / "lessons").glob("[0-9]*.md"))
 SIMULATED = [page for page in PAGES if "\n$ sudo " not in page.read_text()]
 """Those that need no root; tests/emulated/test_verbs_lesson.py plays the other one."""
-_FENCE = re.compile(r"(?:Save this as \*([\w.-]+)\*:\n)?^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(
+    r"(?:Save this as \*([\w.-]+)\*:\n)?^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass
 class Typed:
-    """A command of a page, or a block of Python; ``replies`` are the lines after it, with ``...`` for lines that are left out."""
+    """A command of a page, or a block of Python; ``replies`` are the lines after it, with ``...``
+    for lines that are left out."""
 
     text: str
     python: bool = False
@@ -50,6 +54,10 @@ def _commands(block: str) -> list[Typed]:
 
 
 def fits(replies: list[str], output: str) -> bool:
-    """Whether an output is what the page says: the same lines, any number of lines for each ``...``; without replies, any output."""
+    """Whether an output is what the page says: the same lines, any number of lines for each
+    ``...``; without replies, any output."""
     pattern = "".join(r"(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in replies)
-    return not replies or re.fullmatch(pattern, output if output.endswith("\n") else output + "\n") is not None
+    return (
+        not replies
+        or re.fullmatch(pattern, output if output.endswith("\n") else output + "\n") is not None
+    )

@@ -1,4 +1,5 @@
-"""A student's way through the lessons: every command of every page runs, in time, and says what the page says that it says."""
+"""A student's way through the lessons: every command of every page runs, in time, and says what the
+page says that it says."""
 
 from __future__ import annotations
 
@@ -30,15 +31,28 @@ SHORTER = {
     "one-cable": changes("workload.message_bytes=512KiB"),
     "incast-victim": changes("workload.duration=900us"),
     "nic-ports-one-by-one": changes(
-        "workload.duration=2.9ms", "fault.0.at=300us", "fault.0.for=2.2ms", "fault.1.at=700us", "fault.1.for=1.4ms", "fault.2.at=1.2ms",
+        "workload.duration=2.9ms",
+        "fault.0.at=300us",
+        "fault.0.for=2.2ms",
+        "fault.1.at=700us",
+        "fault.1.for=1.4ms",
+        "fault.2.at=1.2ms",
         "fault.2.for=500us",
     ),
     "nic-link-lossy": changes("workload.duration=2.8ms", "fault.0.at=400us", "fault.0.for=1.8ms"),
-}  # fmt: skip
-"""By scenario: what the suite adds to a page's ``mrcbed run``: less time, and the same story. `make soak` runs it as it is typed."""
+}
+"""By scenario: what the suite adds to a page's ``mrcbed run``: less time, and the same story. `make
+soak` runs it as it is typed."""
 FROM_TABLES = {
-    1: {"c": r"^ mrc +16 × permutation +\S+ +\S+ +(\S+)%", "d": r"^ roce-1p +16 × permutation +\S+ +\S+ +(\S+)%"},
-    2: {"a": r"^ mrc +1 +\S+ .* (\d+) µs \(\d+\)", "b": r"^ mrc +1 +(\S+)×", "c": r"^ roce +12/12 +\S+ +(\S+)"},
+    1: {
+        "c": r"^ mrc +16 × permutation +\S+ +\S+ +(\S+)%",
+        "d": r"^ roce-1p +16 × permutation +\S+ +\S+ +(\S+)%",
+    },
+    2: {
+        "a": r"^ mrc +1 +\S+ .* (\d+) µs \(\d+\)",
+        "b": r"^ mrc +1 +(\S+)×",
+        "c": r"^ roce +12/12 +\S+ +(\S+)",
+    },
     3: {
         "a": r"^ mrc +7 × incast +\S+ +(\S+)%",
         "d": r"^ mrc +(?:\S+ +){5}(\S+) +\S+ +–",
@@ -48,27 +62,34 @@ FROM_TABLES = {
     4: {"c": r"within 20 RTTs of the loss of carrier: .* seen (\S+)$"},
     5: {"f": r"^ mrc +1 +(\S+)× +\S+ %"},
 }
-"""Where the tables of the last ``mrcbed run`` have an answer: what a student reads there must be right."""
+"""Where the tables of the last ``mrcbed run`` have an answer: what a student reads there must be
+right."""
 IN_TABLES = {(2, "c"): 1e-3}
 """Factors of units, where table and question differ."""
 
 
 def shortened(scenario: str) -> tuple[str, ...]:
-    """What the suite adds to a run, which stays in this process: those of its own would each import everything again."""
+    """What the suite adds to a run, which stays in this process: those of its own would each import
+    everything again."""
     return ("--jobs", "1", *SHORTER.get(scenario, ()))
 
 
 def inside(folder: Path, act: Callable[[], object]) -> tuple[object, str]:
     """What ``act`` returns, and what it prints, in a folder, on a terminal as wide as the pages."""
     capture = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(capture), contextlib.redirect_stderr(capture):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(capture),
+        contextlib.redirect_stderr(capture),
+    ):
         patch.chdir(folder)
         patch.setenv("COLUMNS", "120")
         return act(), capture.getvalue()
 
 
 def follow(item: Typed, folder: Path, shorter: bool) -> str:
-    """Do what the page says. Returns what a run printed; asserts that replies are those of the page."""
+    """Do what the page says. Returns what a run printed; asserts that replies are those of the
+    page."""
     if item.file:
         (folder / item.file).write_text(item.text)
         return ""
@@ -79,7 +100,9 @@ def follow(item: Typed, folder: Path, shorter: bool) -> str:
     program, *words = shlex.split(item.text)
     assert program == "mrcbed", item.text
     running = words[0] == "run"
-    status, printed = inside(folder, lambda: cli.execute([*words, *(shortened(words[1]) if running and shorter else ())]))
+    status, printed = inside(
+        folder, lambda: cli.execute([*words, *(shortened(words[1]) if running and shorter else ())])
+    )
     if running:
         assert status == 0, printed
         return printed
@@ -95,7 +118,8 @@ def test_a_lesson_from_its_page(page: Path, tmp_path: Path) -> None:
 
 
 def play(page: Path, folder: Path, shorter: bool = True) -> None:
-    """A student's whole way through a page: all its commands; then every answer, right, as tables have it, and wrong."""
+    """A student's whole way through a page: all its commands; then every answer, right, as tables
+    have it, and wrong."""
     number = page.name[0]
     lesson = LESSONS[int(number)]
     tables = "".join(follow(item, folder, shorter) for item in typed(page))
@@ -112,19 +136,24 @@ def play(page: Path, folder: Path, shorter: bool = True) -> None:
 
 
 def asked(folder: Path, *arguments: str) -> tuple[object, str]:
-    """(exit status, output) of ``mrcbed lesson`` with these arguments, over what the student has run in ``folder``."""
+    """(exit status, output) of ``mrcbed lesson`` with these arguments, over what the student has
+    run in ``folder``."""
     return inside(folder, lambda: cli.execute(["lesson", *arguments]))
 
 
 def test_every_lesson_has_its_page_and_every_page_its_commands() -> None:
-    assert [f"docs/start/lessons/{page.name}" for page in PAGES] == [lesson.page for lesson in LESSONS.values()]
+    assert [f"docs/start/lessons/{page.name}" for page in PAGES] == [
+        lesson.page for lesson in LESSONS.values()
+    ]
     for page, lesson in zip(PAGES, LESSONS.values(), strict=True):
         assert page.read_text().startswith(f"# Lesson {lesson.number}: {lesson.title}\n")
         commands = [item.text for item in typed(page)]
-        assert [planned.command for planned in lesson.runs] == [c for c in commands if c.startswith(("mrcbed run", "sudo mrcbed launch"))]
+        assert [planned.command for planned in lesson.runs] == [
+            c for c in commands if c.startswith(("mrcbed run", "sudo mrcbed launch"))
+        ]
 
 
-# --- what a student may do otherwise -----------------------------------------------------------------------------
+# --- what a student may do otherwise --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -133,22 +162,35 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("student")
     (folder / "results" / "lesson-5").mkdir(parents=True)
     with undrawn():
-        simulate(load_scenario("smoke"), folder / "results" / "lesson-5", worlds=Worlds(["p0-t0-0:p0-t1-0"]))
+        simulate(
+            load_scenario("smoke"),
+            folder / "results" / "lesson-5",
+            worlds=Worlds(["p0-t0-0:p0-t1-0"]),
+        )
     return folder
 
 
 def test_questions_of_a_run_can_be_answered_before_the_other_run_is_there(smoke: Path) -> None:
     assert asked(smoke, "5", "a=4238")[0] == 0
     status, text = asked(smoke, "5", "f=2")
-    assert status == 2 and "lesson-5-own has no results yet: run this first: mrcbed run mine.toml" in text
+    assert (
+        status == 2
+        and "lesson-5-own has no results yet: run this first: mrcbed run mine.toml" in text
+    )
 
 
-def test_results_of_something_else_are_refused_with_the_command_to_run(smoke: Path, tmp_path: Path) -> None:
+def test_results_of_something_else_are_refused_with_the_command_to_run(
+    smoke: Path, tmp_path: Path
+) -> None:
     (tmp_path / "results").mkdir()
     for name in ("lesson-1", "lesson-5-own"):
         shutil.copytree(smoke / "results" / "lesson-5", tmp_path / "results" / name)
     status, text = asked(tmp_path, "1", "a=3")
-    assert status == 2 and "holds results of 'smoke', this lesson needs 'permutation': delete" in text and text.count("\n") == 1
+    assert (
+        status == 2
+        and "holds results of 'smoke', this lesson needs 'permutation': delete" in text
+        and text.count("\n") == 1
+    )
     status, text = asked(tmp_path, "5", "f=3")
     assert status == 2 and "holds the shipped scenario 'smoke'" in text
 
@@ -179,7 +221,9 @@ EXPECT = '[[expect]]\ncheck = "mrc.wrong == 0"\n[[expect]]\ncheck = "mrc.wrong =
         (FAULT.format(step=6) + EXPECT, ""),
     ],
 )
-def test_a_scenario_of_ones_own_must_break_something_and_expect_something(more: str, says: str, tmp_path: Path) -> None:
+def test_a_scenario_of_ones_own_must_break_something_and_expect_something(
+    more: str, says: str, tmp_path: Path
+) -> None:
     (tmp_path / "mine.toml").write_text(OWN + more)
     directory = tmp_path / "results" / "lesson-5-own"
     directory.mkdir(parents=True)
@@ -192,7 +236,9 @@ def test_a_scenario_of_ones_own_must_break_something_and_expect_something(more: 
 def test_the_list_names_every_lesson_and_its_page(tmp_path: Path) -> None:
     status, text = asked(tmp_path)
     assert status == 0
-    assert text.splitlines() == [f"{lesson.number}  {lesson.title}  ({lesson.page})" for lesson in LESSONS.values()]
+    assert text.splitlines() == [
+        f"{lesson.number}  {lesson.title}  ({lesson.page})" for lesson in LESSONS.values()
+    ]
 
 
 def test_a_teacher_gets_verdicts_and_seeds_as_json(smoke: Path) -> None:
@@ -220,7 +266,9 @@ def test_a_teacher_gets_verdicts_and_seeds_as_json(smoke: Path) -> None:
         (["9"], "there is no lesson 9: there are 1, 2, 3, 4, 5"),
     ],
 )
-def test_what_is_no_answer_is_refused_in_one_line(answers: list[str], says: str, tmp_path: Path) -> None:
+def test_what_is_no_answer_is_refused_in_one_line(
+    answers: list[str], says: str, tmp_path: Path
+) -> None:
     status, text = asked(tmp_path, *answers)
     assert status == 2 and says in text and text.count("\n") == 1
 
@@ -228,7 +276,12 @@ def test_what_is_no_answer_is_refused_in_one_line(answers: list[str], says: str,
 def test_numbers_may_have_their_unit_and_are_right_within_a_tolerance() -> None:
     share = LESSONS[1].by_key["c"]
     assert [share.parse(text) for text in ("97", "97%", "97 percent", " 97.0 % ")] == [97.0] * 4
-    assert [share.is_right(given, 96.9) for given in (95.8, 96.0, 97.9, 98.0)] == [False, True, True, False]
+    assert [share.is_right(given, 96.9) for given in (95.8, 96.0, 97.9, 98.0)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     count = LESSONS[1].by_key["a"]
     assert count.is_right(32.0, 32) and not count.is_right(31.0, 32)
     ratio = LESSONS[1].by_key["f"]

@@ -1,4 +1,5 @@
-"""Faults of a timeline on a living world: injected, journalled and taken back, also by others; virtual time."""
+"""Faults of a timeline on a living world: injected, journalled and taken back, also by others;
+virtual time."""
 
 from __future__ import annotations
 
@@ -24,10 +25,18 @@ class Played:
         self.world = SimulatedCluster(TINY)
         self.lines: list[tuple[int, str, str]] = []
         self.changes: list[int] = []
-        self.faults = Breaking(self.world, Timeline(TINY, faults), self.journal, self.changes.append)
+        self.faults = Breaking(
+            self.world, Timeline(TINY, faults), self.journal, self.changes.append
+        )
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
-        self.lines.append((t // US, kind, " ".join(str(fields[key]) for key in ("name", "phase") if key in fields)))
+        self.lines.append(
+            (
+                t // US,
+                kind,
+                " ".join(str(fields[key]) for key in ("name", "phase") if key in fields),
+            )
+        )
 
     def until(self, us: int) -> int | None:
         self.world.clock.sleep(us * US - self.world.clock.now())
@@ -39,7 +48,9 @@ class Played:
 
 
 def test_faults_come_go_and_are_journalled() -> None:
-    played = Played(link("first", CABLE, None, 30 * US, before=True), link("second", OTHER, 10 * US, None))
+    played = Played(
+        link("first", CABLE, None, 30 * US, before=True), link("second", OTHER, 10 * US, None)
+    )
     played.faults.begin_before()
     assert played.down == [CABLE]
     played.world.clock.sleep(5 * US)

@@ -1,4 +1,5 @@
-"""Dask's own scheduler and workers, started as docs/how/sweeps.md says: what they leave is a plain run's, whoever is killed meanwhile."""
+"""Dask's own scheduler and workers, started as docs/how/sweeps.md says: what they leave is a plain
+run's, whoever is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ DASK = str(Path(sys.executable).with_name("dask"))
 TLS = "DASK_DISTRIBUTED__COMM__TLS__"
 ROLES = ("CLIENT", "SCHEDULER", "WORKER")
 CERTIFICATE = (
-    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout key.pem -out cert.pem -days 825 -subj /CN=mrcbed"
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout key.pem -out "
+    "cert.pem -days 825 -subj /CN=mrcbed"
 )
 QUIET = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
@@ -47,8 +49,18 @@ def certified(folder: Path) -> dict[str, str]:
     folder.mkdir()
     subprocess.run(CERTIFICATE.split(), cwd=folder, stderr=subprocess.DEVNULL, check=True)
     (folder / "key.pem").chmod(0o644)  # the tests' workers are another user
-    files = {f"{TLS}{role}__{kind}": str(folder / f"{kind.lower()}.pem") for role in ROLES for kind in ("CERT", "KEY")}
-    return {**os.environ, **files, f"{TLS}CA_FILE": str(folder / "cert.pem"), "HOME": str(folder), "TMPDIR": str(folder.parent / "scratch")}
+    files = {
+        f"{TLS}{role}__{kind}": str(folder / f"{kind.lower()}.pem")
+        for role in ROLES
+        for kind in ("CERT", "KEY")
+    }
+    return {
+        **os.environ,
+        **files,
+        f"{TLS}CA_FILE": str(folder / "cert.pem"),
+        "HOME": str(folder),
+        "TMPDIR": str(folder.parent / "scratch"),
+    }
 
 
 class Cluster:
@@ -64,8 +76,13 @@ class Cluster:
     def start(self, name: str, *words: str, **user: object) -> subprocess.Popen[bytes]:
         with open(self.folder / name, "wb") as log:
             started = subprocess.Popen(
-                [DASK, *words, *QUIET], stdout=log, stderr=log, env=self.environment, start_new_session=True, **user  # type: ignore[call-overload]
-            )  # fmt: skip
+                [DASK, *words, *QUIET],
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+                **user,  # type: ignore[call-overload]
+            )
         self.processes.append(started)
         return started  # type: ignore[no-any-return]
 
@@ -76,26 +93,63 @@ class Cluster:
         return started
 
     def workers(self, name: str, count: int, **user: object) -> None:
-        self.start(name, "worker", self.address, "--nworkers", str(count), "--nthreads", "1", "--memory-limit", "0", **user)
-        wait_until(lambda: self.said(name).count("Starting established connection") == count, lambda: self.said(name))
+        self.start(
+            name,
+            "worker",
+            self.address,
+            "--nworkers",
+            str(count),
+            "--nthreads",
+            "1",
+            "--memory-limit",
+            "0",
+            **user,
+        )
+        wait_until(
+            lambda: self.said(name).count("Starting established connection") == count,
+            lambda: self.said(name),
+        )
 
     def said(self, name: str) -> str:
         return (self.folder / name).read_text()
 
     def pids(self) -> list[int]:
-        """Processes that carry out blocks: children that multiprocessing spawned, of any of Dask's."""
+        """Processes that carry out blocks: children that multiprocessing spawned, of any of
+        Dask's."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if os.getsid(int(path.name)) in {p.pid for p in self.processes} and b"spawn_main" in (path / "cmdline").read_bytes():
+                if (
+                    os.getsid(int(path.name)) in {p.pid for p in self.processes}
+                    and b"spawn_main" in (path / "cmdline").read_bytes()
+                ):
                     found.append(int(path.name))
         return found
 
     def run(self, out: Path, seeds: int, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "mrcbed", "run", "smoke", "--world", "simulated", "--seeds", f"1-{seeds}", "--set", SIZE]
+        command = [
+            sys.executable,
+            "-m",
+            "mrcbed",
+            "run",
+            "smoke",
+            "--world",
+            "simulated",
+            "--seeds",
+            f"1-{seeds}",
+            "--set",
+            SIZE,
+        ]
         command += ["--no-figures", "--on", self.address, "--out", str(out), *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=pipe, text=True, env=self.environment, start_new_session=True)
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=pipe,
+            text=True,
+            env=self.environment,
+            start_new_session=True,
+        )
 
     def end(self) -> None:
         for process in self.processes:
@@ -106,7 +160,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    folder = Path(tempfile.mkdtemp(prefix="mrcbed-dask-", dir="/tmp"))  # which the workers' user may enter
+    # which the workers' user may enter
+    folder = Path(tempfile.mkdtemp(prefix="mrcbed-dask-", dir="/tmp"))
     folder.chmod(0o755)
     (folder / "scratch").mkdir()
     (folder / "scratch").chmod(0o777)
@@ -124,24 +179,35 @@ def landed(out: Path) -> int:
 
 def files(directory: Path) -> dict[str, bytes]:
     """Every file of a results directory but the manifest, which has dates and command lines."""
-    found = (path for path in directory.rglob("*") if path.is_file() and path.name != "manifest.json")
+    found = (
+        path for path in directory.rglob("*") if path.is_file() and path.name != "manifest.json"
+    )
     return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
-@pytest.mark.dear("a scheduler, two workers and those that take the place of killed ones, and three clients")
-def test_killed_workers_and_clients_leave_what_a_plain_run_leaves(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.dear(
+    "a scheduler, two workers and those that take the place of killed ones, and three clients"
+)
+def test_killed_workers_and_clients_leave_what_a_plain_run_leaves(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     kill(cluster, tmp_path, 14, 2)
 
 
 def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
-    """Kill a worker after drawn numbers of runs, the last time all, then the client; stop the next by Ctrl-C; let the last one end."""
+    """Kill a worker after drawn numbers of runs, the last time all, then the client; stop the next
+    by Ctrl-C; let the last one end."""
     drawn = random.Random(seed := int.from_bytes(os.urandom(2), "big"))
     print(f"moments drawn with seed {seed}")  # pytest shows it if the test fails
     cluster.scheduler()
     cluster.workers("workers", 2, **NOBODY)
     if NOBODY:
         cluster.workers("root", 1)
-    roots = {pid for pid in cluster.pids() if Path(f"/proc/{pid}").stat().st_uid == 0} if NOBODY else set()
+    roots = (
+        {pid for pid in cluster.pids() if Path(f"/proc/{pid}").stat().st_uid == 0}
+        if NOBODY
+        else set()
+    )
     out = tmp_path / "out"
 
     def until(client: subprocess.Popen[str], runs: int) -> None:
@@ -161,40 +227,60 @@ def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
         os.killpg(client.pid, signal.SIGKILL)
     lines = client.communicate()[1].splitlines()
     told = [line for line in lines if line.startswith("worker tls://")]
-    assert len(told) == len(roots) and all(line.endswith(" is root, and carries out what it is sent: start it as a user without rights")
-                                           for line in told)  # fmt: skip
+    assert len(told) == len(roots) and all(
+        line.endswith(
+            " is root, and carries out what it is sent: start it as a user without rights"
+        )
+        for line in told
+    )
 
     had = landed(out)  # more may have landed before it was killed
     client = cluster.run(out, seeds, "--resume")
     until(client, had + 1)
     os.killpg(client.pid, signal.SIGINT)
     said = client.communicate(timeout=patient(60))[1]
-    assert client.returncode == 130 and "Traceback" not in said and f"--resume --out {out} goes on" in said, said
+    assert (
+        client.returncode == 130
+        and "Traceback" not in said
+        and f"--resume --out {out} goes on" in said
+    ), said
 
     client = cluster.run(out, seeds, "--resume")
     said = client.communicate(timeout=patient(120))[1]
     assert client.returncode == 0, said
     plain = tmp_path / "plain"
-    simulate(load_scenario("smoke", seeds=range(1, seeds + 1), overrides=[SIZE]), results_directory("smoke", str(plain)), figures=False)
+    simulate(
+        load_scenario("smoke", seeds=range(1, seeds + 1), overrides=[SIZE]),
+        results_directory("smoke", str(plain)),
+        figures=False,
+    )
     ours, theirs = files(out), files(plain)
     assert sorted(ours) == sorted(theirs) and len(theirs) > 7 * seeds
     assert [name for name in theirs if ours[name] != theirs[name]] == []
     manifest, former = (json.loads((place / "manifest.json").read_text()) for place in (out, plain))
-    differ = {key for key in manifest.keys() | former.keys() if manifest.get(key) != former.get(key)}
+    differ = {
+        key for key in manifest.keys() | former.keys() if manifest.get(key) != former.get(key)
+    }
     assert differ <= {"command_line", "started", "ended", "sessions"}
 
 
 def configured(environment: dict[str, str]) -> Any:
-    """This process's configuration of Dask meanwhile, in the place of variables of the environment."""
+    """This process's configuration of Dask meanwhile, in the place of variables of the
+    environment."""
     import dask
 
     keys = {"ca-file": "CA_FILE", "client.cert": "CLIENT__CERT", "client.key": "CLIENT__KEY"}
-    return dask.config.set({f"distributed.comm.tls.{key}": environment.get(TLS + name) for key, name in keys.items()})
+    return dask.config.set(
+        {f"distributed.comm.tls.{key}": environment.get(TLS + name) for key, name in keys.items()}
+    )
 
 
 @pytest.mark.dear("a scheduler, a worker and the one that takes its place")
-def test_an_answer_that_went_with_its_worker_is_asked_for_again(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask waits for it for ever: when its scheduler looks for a worker there is none, and when there is one it does not look."""
+def test_an_answer_that_went_with_its_worker_is_asked_for_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask waits for it for ever: when its scheduler looks for a worker there is none, and when
+    there is one it does not look."""
     from distributed import Future
 
     cluster.scheduler()
@@ -212,13 +298,32 @@ def test_an_answer_that_went_with_its_worker_is_asked_for_again(cluster: Cluster
     monkeypatch.setattr(Future, "result", result)
     blocks = blocks_of(plan(load_scenario("smoke", seeds=range(1, 4), overrides=[SIZE])), SIMULATED)
     with configured(cluster.environment), workers.connected(cluster.address) as client:
-        carried = [key for _, entries in workers.OnWorkers(client, SIMULATED, False, print)(tmp_path, blocks) for key in entries]
+        carried = [
+            key
+            for _, entries in workers.OnWorkers(client, SIMULATED, False, print)(tmp_path, blocks)
+            for key in entries
+        ]
     assert killed and sorted(carried) == sorted(spec.key for block in blocks for spec in block)
 
 
 def refused(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> str:
     """The one line of a command that must be refused before it writes anything."""
-    assert cli.execute(["run", "smoke", "--world", "simulated", "--on", address, "--out", "/nowhere/out", *words]) == 2
+    assert (
+        cli.execute(
+            [
+                "run",
+                "smoke",
+                "--world",
+                "simulated",
+                "--on",
+                address,
+                "--out",
+                "/nowhere/out",
+                *words,
+            ]
+        )
+        == 2
+    )
     line = capsys.readouterr().err
     assert line.startswith("mrcbed: ") and line.count("\n") == 1, line
     return line
@@ -226,7 +331,10 @@ def refused(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> st
 
 @pytest.mark.dear("a scheduler, and connections to it")
 def test_what_does_not_fit_the_scheduler_is_one_line(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on = cluster.address
     with configured({}):
@@ -234,12 +342,28 @@ def test_what_does_not_fit_the_scheduler_is_one_line(
     with configured(cluster.environment):
         line = refused(capsys, on)
         assert (
-            f"--on {on}: no scheduler answers (Connection refused): start dask scheduler there, and let port {cluster.port} through" in line
-        )
+            f"--on {on}: no scheduler answers (Connection refused): start dask scheduler "
+            f"there, and let port {cluster.port} through"
+        ) in line
         assert "no scheduler answers" in refused(capsys, "tls://no-such-host.invalid:1")
         cluster.scheduler()
         monkeypatch.setattr(workers, "PATIENCE_S", 0.5)
-        assert cli.execute(["run", "smoke", "--world", "simulated", "--on", on, "--out", str(tmp_path / "out"), "--no-figures"]) == 2
+        assert (
+            cli.execute(
+                [
+                    "run",
+                    "smoke",
+                    "--world",
+                    "simulated",
+                    "--on",
+                    on,
+                    "--out",
+                    str(tmp_path / "out"),
+                    "--no-figures",
+                ]
+            )
+            == 2
+        )
         last = capsys.readouterr().err.splitlines()[-1]
         assert last == "mrcbed: no worker fits: there is none: start dask worker; --resume goes on"
     with configured(certified(tmp_path / "other")):
@@ -253,15 +377,24 @@ def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> 
     for words in (("--jobs", "2"), ("--pcap", "p0-t0-0:p0-t1-0"), ("--split", "2")):
         assert "drop --pcap, --view, --split, --switch and --jobs" in refused(capsys, on, *words)
     for address in ("tcp://127.0.0.1:1", "ws://a:1"):
-        assert f"--on {address}: connections are encrypted: write it like tls://10.0.0.1:8786" in refused(capsys, address)
+        assert (
+            f"--on {address}: connections are encrypted: write it like tls://10.0.0.1:8786"
+            in refused(capsys, address)
+        )
     for address in ("tls://127.0.0.1", "tls://:1", "tls://a:99999", "tls://\u00fc:1"):
         assert "write it like tls://10.0.0.1:8786" in refused(capsys, address)
     assert "--mixed is for --on tls://HOST:PORT: drop it" in refused(capsys, "10.0.0.1", "--mixed")
 
 
-def test_without_dask_it_says_how_to_get_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask_it_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import importlib.util
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name))
-    assert "needs Dask: .venv/bin/pip install -r requirements/sweep.txt" in refused(capsys, "tls://127.0.0.1:1")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name)
+    )
+    assert "needs Dask: .venv/bin/pip install -r requirements/sweep.txt" in refused(
+        capsys, "tls://127.0.0.1:1"
+    )

@@ -45,10 +45,16 @@ def archive_of(*members: tuple[str, bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("a/../../x", tarfile.REGTYPE), ("/tmp/x", tarfile.REGTYPE), ("b/run.json", tarfile.REGTYPE), ("/tmp/x", tarfile.DIRTYPE),
-        ("a/link", tarfile.SYMTYPE), ("a/link", tarfile.LNKTYPE), ("a/fifo", tarfile.FIFOTYPE), ("a", tarfile.SYMTYPE),
+        ("a/../../x", tarfile.REGTYPE),
+        ("/tmp/x", tarfile.REGTYPE),
+        ("b/run.json", tarfile.REGTYPE),
+        ("/tmp/x", tarfile.DIRTYPE),
+        ("a/link", tarfile.SYMTYPE),
+        ("a/link", tarfile.LNKTYPE),
+        ("a/fifo", tarfile.FIFOTYPE),
+        ("a", tarfile.SYMTYPE),
     ],
-)  # fmt: skip
+)
 def test_a_file_elsewhere_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
     data = archive_of(("a/run.json", tarfile.REGTYPE), (name, kind))
     with pytest.raises(UserError, match="no file of its runs"):
@@ -57,7 +63,9 @@ def test_a_file_elsewhere_is_refused(name: str, kind: bytes, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"no archive", archive_of(("a/run.json", tarfile.REGTYPE))[:40], archive_of()], ids=["none", "other", "cut", "empty"]
+    "data",
+    [b"", b"no archive", archive_of(("a/run.json", tarfile.REGTYPE))[:40], archive_of()],
+    ids=["none", "other", "cut", "empty"],
 )
 def test_what_is_not_whole_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="^a worker's answer "):

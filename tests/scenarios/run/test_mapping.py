@@ -1,4 +1,5 @@
-"""Clustermapper in a run: reports in, journal and denylist out; and its figures beside what was broken."""
+"""Clustermapper in a run: reports in, journal and denylist out; and its figures beside what was
+broken."""
 
 from __future__ import annotations
 
@@ -73,11 +74,19 @@ class World:
             self.now += 4 * RTT
             for h in self.model.hosts:
                 told = {"host": h, "bucket": self.model.bucket, "carrier": self.model.carrier[h]}
-                self.mapping.hear({**told, "sent": self.model.sent[h].tolist(), "lost": self.model.lost[h].tolist()})
+                self.mapping.hear(
+                    {
+                        **told,
+                        "sent": self.model.sent[h].tolist(),
+                        "lost": self.model.lost[h].tolist(),
+                    }
+                )
             self.mapping.tick(self.now)
 
     def said(self) -> list[tuple[Any, ...]]:
-        return [(line["kind"], line["on"], line.get("state")) for line in self.lines if "on" in line]
+        return [
+            (line["kind"], line["on"], line.get("state")) for line in self.lines if "on" in line
+        ]
 
 
 def test_a_lossy_nic_link_is_denied_and_allowed_once_it_is_clear_long_enough() -> None:
@@ -89,10 +98,16 @@ def test_a_lossy_nic_link_is_denied_and_allowed_once_it_is_clear_long_enough() -
     assert world.said() == []
     world.model.rate[NIC] = (0.3, 0.0)
     world.play(30)
-    assert world.said() == [("mapper", NIC, "lossy"), ("deny", NIC, None)] and world.cluster.entries == {NIC}
+    assert world.said() == [
+        ("mapper", NIC, "lossy"),
+        ("deny", NIC, None),
+    ] and world.cluster.entries == {NIC}
     world.model.rate.clear()
     world.play(120)
-    assert world.said()[2:] == [("mapper", NIC, "clear"), ("allow", NIC, None)] and world.cluster.entries == set()
+    assert (
+        world.said()[2:] == [("mapper", NIC, "clear"), ("allow", NIC, None)]
+        and world.cluster.entries == set()
+    )
     lossy = next(line for line in world.lines if line.get("state") == "lossy")
     assert lossy["links"] == [NIC] and 0 < lossy["lost"] <= lossy["sent"] and lossy["carrier"]
 
@@ -105,14 +120,21 @@ def test_a_dead_t1_is_told_link_by_link_then_as_a_switch_and_denied_by_nobody() 
             world.model.rate[link.name] = (1.0, 1.0)
     world.play(20)
     assert world.said()[-1] == ("mapper", "p2-t1-1", "dead")
-    assert {state for _, _, state in world.said()} <= {"lossy", "dead"}, "its links do not become clear by being the switch's"
+    assert {state for _, _, state in world.said()} <= {"lossy", "dead"}, (
+        "its links do not become clear by being the switch's"
+    )
     assert world.cluster.entries == set()
     world.model.rate.clear()
     world.play(80)
     assert world.mapping.findings == {} == world.mapping.fading
     after = [said for said in world.said() if said[2] == "clear"]
-    assert sorted(on for _, on, _ in after) == ["p2-t0-0:p2-t1-1", "p2-t0-1:p2-t1-1", "p2-t1-1"] and world.said()[-1][2] == "clear"
-    assert all(line["lost"] == 0 < line["sent"] for line in world.lines if line.get("state") == "clear")
+    assert (
+        sorted(on for _, on, _ in after) == ["p2-t0-0:p2-t1-1", "p2-t0-1:p2-t1-1", "p2-t1-1"]
+        and world.said()[-1][2] == "clear"
+    )
+    assert all(
+        line["lost"] == 0 < line["sent"] for line in world.lines if line.get("state") == "clear"
+    )
 
 
 def test_entries_do_not_outlive_the_run_and_dead_agents_do_not_matter() -> None:
@@ -148,23 +170,33 @@ def test_without_clustermapper_nothing_happens() -> None:
     assert cluster.called == [] and lines == []
 
 
-# --- scenario files ----------------------------------------------------------------------------------------------
+# --- scenario files -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["true", '{interval = 4.0, policy = "report", threshold = 0.02, share = 0.5, hold = 50}'])
+@pytest.mark.parametrize(
+    "value",
+    ["true", '{interval = 4.0, policy = "report", threshold = 0.02, share = 0.5, hold = 50}'],
+)
 def test_a_transport_may_be_mapped(value: str) -> None:
-    scenario = load_scenario("smoke", transports=["mrc"], overrides=[f"transport.mrc.clustermapper={value}"])
+    scenario = load_scenario(
+        "smoke", transports=["mrc"], overrides=[f"transport.mrc.clustermapper={value}"]
+    )
     (transport,) = scenario.transports
     assert isinstance(transport.clustermapper, Options)
     json.dumps(scenario.to_dict())
-    (plain,) = load_scenario("smoke", transports=["mrc"], overrides=["transport.mrc.clustermapper=false"]).transports
+    (plain,) = load_scenario(
+        "smoke", transports=["mrc"], overrides=["transport.mrc.clustermapper=false"]
+    ).transports
     assert plain.clustermapper is None
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("transport.mrc.clustermapper={intervall = 2}", "clustermapper.intervall is not a key: did you mean 'interval'"),
+        (
+            "transport.mrc.clustermapper={intervall = 2}",
+            "clustermapper.intervall is not a key: did you mean 'interval'",
+        ),
         ("transport.mrc.clustermapper=3", "true or false, or a table"),
         ('transport.mrc.clustermapper={policy = "x"}', "nic-links, report, all"),
         ("transport.mrc.clustermapper={threshold = 0.9}", "0.001..0.5"),
@@ -177,16 +209,28 @@ def test_what_cannot_be_is_refused_in_one_line(override: str, words: str) -> Non
     assert "\n" not in str(told.value)
 
 
-# --- figures -----------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
-def run_of(directory: Path, lines: list[dict[str, Any]], mapper: Any = MappingProxyType({"hold": 20})) -> Run:
-    told = {"kind": "mrc", "transport": "mrc", "placement": "packed", "seed": 1, "workload": "flows", "ranks": [0, 1], "warmup_steps": 0}
+def run_of(
+    directory: Path, lines: list[dict[str, Any]], mapper: Any = MappingProxyType({"hold": 20})
+) -> Run:
+    told = {
+        "kind": "mrc",
+        "transport": "mrc",
+        "placement": "packed",
+        "seed": 1,
+        "workload": "flows",
+        "ranks": [0, 1],
+        "warmup_steps": 0,
+    }
     told |= {"window": [0, 1], "clustermapper": mapper and dict(mapper), "fabric": DEMO.to_dict()}
     (directory / "run.json").write_text(json.dumps(told))
     (directory / "runner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     # what an agent thinks by itself is no finding of the run's
-    (directory / "h0.jsonl").write_text(json.dumps({"t": 5, "kind": "mapper", "host": 0, "link": NIC, "state": "lossy"}) + "\n")
+    (directory / "h0.jsonl").write_text(
+        json.dumps({"t": 5, "kind": "mapper", "host": 0, "link": NIC, "state": "lossy"}) + "\n"
+    )
     return Run(directory)
 
 
@@ -215,10 +259,14 @@ def test_figures_compare_what_was_named_with_what_was_broken(tmp_path: Path) -> 
     assert (made.right, made.wrong, made.denials, made.kept) == (2, 2, 1, 0)
     (told,) = made.faults
     assert told.named and told.states == ["lossy", "dead"]
-    assert [getattr(told, k) for k in ("named_ns", "denied_ns", "clear_ns", "allowed_ns")] == [n * RTT / NS for n in (30, 31, 200, 300)]
+    assert [getattr(told, k) for k in ("named_ns", "denied_ns", "clear_ns", "allowed_ns")] == [
+        n * RTT / NS for n in (30, 31, 200, 300)
+    ]
 
 
-def test_a_fault_that_was_not_seen_is_not_named_and_no_mapper_has_no_figures(tmp_path: Path) -> None:
+def test_a_fault_that_was_not_seen_is_not_named_and_no_mapper_has_no_figures(
+    tmp_path: Path,
+) -> None:
     lines = [line(1, "fault", NIC, name="x", fault="loss", phase="begin", links=[NIC], keys={})]
     made = figures(Failures(run_of(tmp_path, lines)))
     assert made is not None and made.right == made.wrong == 0

@@ -1,4 +1,5 @@
-"""Ports over time: what a line holds, how often there is one, and that a sample makes nothing else late."""
+"""Ports over time: what a line holds, how often there is one, and that a sample makes nothing else
+late."""
 
 from __future__ import annotations
 
@@ -49,7 +50,12 @@ def test_a_line_has_the_ports_that_did_anything_since_the_line_before(tmp_path: 
     world.ports[3], world.ports[5] = (1700, 0, 6, 2, 1), (0, 0, 0, 0, 0)
     log.sample(60 + EVERY)
     assert lines(tmp_path / "ports.jsonl") == [
-        {"t": 50 + EVERY, "kind": "ports", "span_ps": EVERY, "rows": [[3, 700, 40, 1, 2, 1], [5, 0, 9, 0, 0, 0]]},
+        {
+            "t": 50 + EVERY,
+            "kind": "ports",
+            "span_ps": EVERY,
+            "rows": [[3, 700, 40, 1, 2, 1], [5, 0, 9, 0, 0, 0]],
+        },
         {"t": 60 + EVERY, "kind": "ports", "span_ps": 10, "rows": []},
     ]
 
@@ -58,7 +64,11 @@ def test_a_line_has_the_ports_that_did_anything_since_the_line_before(tmp_path: 
 def test_a_log_grows_no_faster_on_a_large_fabric(name: str, tmp_path: Path) -> None:
     fabric = load_fabric(name)
     interval = PortLog(World(fabric), tmp_path / "ports.jsonl").interval_ps  # type: ignore[arg-type]
-    assert interval >= EVERY and interval >= fabric.base_rtt_ps // 2 and len(fabric.ports) / interval <= PORTS / EVERY
+    assert (
+        interval >= EVERY
+        and interval >= fabric.base_rtt_ps // 2
+        and len(fabric.ports) / interval <= PORTS / EVERY
+    )
 
 
 @pytest.mark.parametrize("before", [0.0, 0.5, 0.99, 1.0, 2.0, 50.0])
@@ -66,8 +76,14 @@ def test_a_sample_never_makes_what_is_due_late(before: float, tmp_path: Path) ->
     """A wake-up less than a pause before the next one would put that one off by a pause."""
     scenario = small(tmp_path, transports=["mrc"])
     with SimulatedCluster(scenario.transports[0].fabric) as cluster:
-        run = OneRun(cluster, Spec(scenario, scenario.transports[0], "interleaved", 1), tmp_path / "run", lambda share, trouble: None)
+        run = OneRun(
+            cluster,
+            Spec(scenario, scenario.transports[0], "interleaved", 1),
+            tmp_path / "run",
+            lambda share, trouble: None,
+        )
         run.tick()
-        run.due.check, run.due.rest = run.clock.now() + 200 * run.pause, LONG_AGO  # the clock stands still
+        # the clock stands still
+        run.due.check, run.due.rest = run.clock.now() + 200 * run.pause, LONG_AGO
         run.port_log.due_ps = run.due.check - round(before * run.pause)
         assert run.tick() == 200 * run.pause - (round(before * run.pause) if before >= 1 else 0)

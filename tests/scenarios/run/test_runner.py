@@ -27,7 +27,9 @@ from topologies.units import NS, US
 QUICK = ["workload.steps=12", "workload.warmup_steps=1"]
 
 
-def run(directory: Path, overrides: list[str], more: str = "", **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+def run(
+    directory: Path, overrides: list[str], more: str = "", **kind: Any
+) -> tuple[dict[str, Any], list[FakeCluster]]:
     """MRC alone, or with RoCE and a twin if ``kind`` has ``all=True``."""
     clusters: list[FakeCluster] = []
     transports = () if kind.pop("all", False) else ("mrc",)
@@ -39,13 +41,26 @@ def run(directory: Path, overrides: list[str], more: str = "", **kind: Any) -> t
     where = directory.parent / f"{directory.name}-in"
     where.mkdir(exist_ok=True)
     with undrawn():
-        return Runner(small(where, more, overrides=overrides, transports=transports), directory, factory).run(), clusters
+        return Runner(
+            small(where, more, overrides=overrides, transports=transports), directory, factory
+        ).run(), clusters
 
 
-def test_everything_is_written_and_adds_up_and_plots_come_from_the_tables_alone(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=5us"], all=True)
+def test_everything_is_written_and_adds_up_and_plots_come_from_the_tables_alone(
+    tmp_path: Path,
+) -> None:
+    summary, clusters = run(
+        tmp_path, [*QUICK, "transport.roce.options.reconvergence=5us"], all=True
+    )
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "raw"} <= names
+    assert {
+        "manifest.json",
+        "summary.json",
+        "steps.parquet",
+        "events.parquet",
+        "counters.parquet",
+        "raw",
+    } <= names
     assert summary == Stored(tmp_path).summary
     assert [r["transport"] for r in summary["runs"]] == ["mrc", "roce", "roce-1p"]
     mrc, roce, _ = summary["runs"]
@@ -56,20 +71,35 @@ def test_everything_is_written_and_adds_up_and_plots_come_from_the_tables_alone(
     assert mrc["failovers"][0]["last_on_dead_path_ns"] > mrc["failovers"][0]["at_ns"] - 10_000_000
     assert roce["step_time_ns"]["max"] > mrc["step_time_ns"]["max"]
     record = json.loads((tmp_path / "raw" / mrc["run"] / "run.json").read_text())
-    assert [row["name"] for row in record["watch"]["processes"]] == ["runner"] and record["watch"]["failure"] == ""
-    assert mrc["fidelity"]["cpu"]["runner_percent"] > 0 and mrc["fidelity"]["invalid"] == [], "what was watched is judged"
+    assert [row["name"] for row in record["watch"]["processes"]] == ["runner"] and record["watch"][
+        "failure"
+    ] == ""
+    assert mrc["fidelity"]["cpu"]["runner_percent"] > 0 and mrc["fidelity"]["invalid"] == [], (
+        "what was watched is judged"
+    )
     steps = pd.read_parquet(tmp_path / "steps.parquet")
     assert len(steps) == 3 * 4 * 13 and sorted(steps["step"].unique()) == list(range(-1, 12))
     assert [len(c.calls) > 0 and c.calls[-1] for c in clusters] == [("stop",), ("stop",)]
     pulled = [[c[1] for c in cluster.calls if c[0] == "link" and not c[2]] for cluster in clusters]
-    assert len(pulled[0]) == 2 and len(set(pulled[0])) == 1 == len(pulled[1]), "every transport of a fabric loses the same cable"
-    assert "drawn by seed" not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
+    assert len(pulled[0]) == 2 and len(set(pulled[0])) == 1 == len(pulled[1]), (
+        "every transport of a fabric loses the same cable"
+    )
+    assert (
+        "drawn by seed"
+        not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
+    )
     shutil.rmtree(tmp_path / "raw")
     made = {path.name for path in draw_all(tmp_path)}
-    assert {"step-times-interleaved.png", "goodput-interleaved-s1.svg", "paths-mrc-tiny-interleaved-s1.png"} <= made
+    assert {
+        "step-times-interleaved.png",
+        "goodput-interleaved-s1.svg",
+        "paths-mrc-tiny-interleaved-s1.png",
+    } <= made
 
 
-def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stopped for 0.3 s right after a fault begins, it ends it late."""
     change = Breaking.change
 
@@ -81,14 +111,22 @@ def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(tmp_path: Path, 
     found = run(tmp_path, [*QUICK, "workload.steps=24"])[0]["runs"][0]
     late = json.loads((tmp_path / "raw" / found["run"] / "run.json").read_text())["acts_late_ps"]
     assert 10 * US < late < 200 * US
-    assert any("a fault began or ended, or a network re-routed" in reason for reason in found["fidelity"]["doubtful"])
+    assert any(
+        "a fault began or ended, or a network re-routed" in reason
+        for reason in found["fidelity"]["doubtful"]
+    )
 
 
-STRAGGLER = '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.5\nat = "5us"\nfor = "5us"\n'
+STRAGGLER = (
+    '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.5\nat = "5us"\n'
+    'for = "5us"\n'
+)
 
 
 @pytest.mark.parametrize(("more", "alone"), [("", False), (STRAGGLER, True)])
-def test_agents_may_share_processes_unless_a_fault_acts_on_one(tmp_path: Path, more: str, alone: bool) -> None:
+def test_agents_may_share_processes_unless_a_fault_acts_on_one(
+    tmp_path: Path, more: str, alone: bool
+) -> None:
     assert [cluster.alone for cluster in run(tmp_path, QUICK, more)[1]] == [[alone]]
 
 
@@ -103,16 +141,21 @@ def test_lost_rank_fails_and_the_next_run_gets_a_new_cluster(tmp_path: Path) -> 
     assert len(clusters) == 3
 
 
-def test_packets_that_vanish_are_not_trustworthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packets_that_vanish_are_not_trustworthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scenarios.run.one_run.BOOKS_TRIES", 1)
     summary, _ = run(tmp_path, [*QUICK, "expect=[]"], vanished=2)
     assert summary["runs"][0]["packets"]["unexplained"] == 2
     assert exit_status(summary) == 3
-    assert "2 packets unaccounted for" in json.dumps(json.loads((tmp_path / "manifest.json").read_text())["fidelity"])
+    assert "2 packets unaccounted for" in json.dumps(
+        json.loads((tmp_path / "manifest.json").read_text())["fidelity"]
+    )
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, [*QUICK, "workload.steps=60"], interrupt_at=5)  # the runner looks up a few times a second
+    # the runner looks up a few times a second
+    summary, clusters = run(tmp_path, [*QUICK, "workload.steps=60"], interrupt_at=5)
     assert exit_status(summary) == 130
     assert clusters[0].calls[-1] == ("stop",)
     assert summary["runs"][0]["steps"] >= 4 and (tmp_path / "steps.parquet").is_file()
@@ -124,8 +167,11 @@ def test_a_dead_process_raises_after_writing(tmp_path: Path) -> None:
     assert "h3 died" in json.loads((tmp_path / "summary.json").read_text())["stopped_by"]
 
 
-def test_an_agent_that_dies_after_the_last_step_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its packets cannot be counted: the command ends and says who it was, and does not go on as if only figures were missing."""
+def test_an_agent_that_dies_after_the_last_step_is_told_of_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its packets cannot be counted: the command ends and says who it was, and does not go on as if
+    only figures were missing."""
 
     def gone(agent: FakeAgent) -> dict[str, Any]:
         agent.cluster.die = True
@@ -147,16 +193,26 @@ def test_plan_lets_the_transport_that_can_say_go_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "q", "known"), [(19, 0.5, False), (20, 0.5, True), (999, 0.99, False), (1000, 0.99, True), (10_000, 0.999, True)]
+    ("n", "q", "known"),
+    [
+        (19, 0.5, False),
+        (20, 0.5, True),
+        (999, 0.99, False),
+        (1000, 0.99, True),
+        (10_000, 0.999, True),
+    ],
 )
 def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
     value = percentile(pd.Series(range(1, n + 1)), q)
     assert value == (round(n * q) if known else None)
 
 
-# --- flows ---------------------------------------------------------------------------------------------------------
+# --- flows ----------------------------------------------------------------------------------------
 
-FAST = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '4000Gbit'\ndelay = '20ns'\n"
+FAST = (
+    "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\n"
+    "nic_rate = '4000Gbit'\ndelay = '20ns'\n"
+)
 
 
 def run_flows(
@@ -171,8 +227,15 @@ def run_flows(
         clusters.append(FakeCluster(fabric, **kind))
         return clusters[-1]
 
-    given = ["workload.senders=2", "workload.victim_alone=10us", "workload.duration=20us", *overrides]
-    scenario = load_scenario("incast-victim", fabric=str(fabric), transports=transports, overrides=given)
+    given = [
+        "workload.senders=2",
+        "workload.victim_alone=10us",
+        "workload.duration=20us",
+        *overrides,
+    ]
+    scenario = load_scenario(
+        "incast-victim", fabric=str(fabric), transports=transports, overrides=given
+    )
     (directory / "out").mkdir()
     with undrawn():
         return Runner(scenario, directory / "out", factory).run(), clusters
@@ -181,19 +244,29 @@ def run_flows(
 def test_flows_run_from_t0_with_their_queues_sampled(tmp_path: Path) -> None:
     summary, clusters = run_flows(tmp_path, [], ["mrc", "mrc-no-trim"])
     assert [c.fabric.name for c in clusters] == ["fast", "fast-no-trimming"]
-    assert set(summary["fabrics"]) == {"fast", "fast-no-trimming"} and summary["fabrics"]["fast-no-trimming"]["trim_bytes"] is None
+    assert (
+        set(summary["fabrics"]) == {"fast", "fast-no-trimming"}
+        and summary["fabrics"]["fast-no-trimming"]["trim_bytes"] is None
+    )
     run = summary["runs"][0]
     assert run["outcome"] == "done" and run["wrong"] == 0
     assert run["groups"]["incast"]["of_line"] == pytest.approx(1.0, rel=0.01)
     assert run["groups"]["victim"]["kept"] == pytest.approx(1.0, rel=0.1)
     record = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
-    assert [f["name"] for f in record["flows"]] == ["h0-h3", "h1-h3", "victim"] and len(record["flow_notes"]) == 3
-    assert run["t0_ns"] == pytest.approx(record["t0"] / NS) and record["t0"] == record["window"][0] < record["window"][1]
+    assert [f["name"] for f in record["flows"]] == ["h0-h3", "h1-h3", "victim"] and len(
+        record["flow_notes"]
+    ) == 3
+    assert (
+        run["t0_ns"] == pytest.approx(record["t0"] / NS)
+        and record["t0"] == record["window"][0] < record["window"][1]
+    )
     queues = pd.read_parquet(tmp_path / "out" / "queues.parquet")
     mine = queues[(queues["run"] == run["run"]) & (queues["port"] == "p0-t0-1-d0")]
     gaps = mine["t_ns"].diff().dropna()
     assert len(mine) > 10 and gaps.min() >= 500
-    assert set(mine["bytes"]) == {100 * [p.name for p in clusters[0].fabric.ports].index("p0-t0-1-d0")}
+    assert set(mine["bytes"]) == {
+        100 * [p.name for p in clusters[0].fabric.ports].index("p0-t0-1-d0")
+    }
     assert len(pd.read_parquet(tmp_path / "out" / "messages.parquet")) == 6
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["fabrics"]["fast"]["buffer_bytes"] == summary["fabrics"]["fast"]["buffer_bytes"]
@@ -205,8 +278,13 @@ def test_a_flows_wrong_byte_fails(tmp_path: Path) -> None:
 
 
 def test_flows_that_do_not_end_time_out(tmp_path: Path) -> None:
-    summary, clusters = run_flows(tmp_path, ["timeout=0.2", "workload.duration=3ms"], ["mrc", "mrc-no-trim"])
-    assert summary["runs"][0]["outcome"] == "timeout" and "ranks [0, 1, 2, 3, 4] not done" in summary["runs"][0]["reason"]
+    summary, clusters = run_flows(
+        tmp_path, ["timeout=0.2", "workload.duration=3ms"], ["mrc", "mrc-no-trim"]
+    )
+    assert (
+        summary["runs"][0]["outcome"] == "timeout"
+        and "ranks [0, 1, 2, 3, 4] not done" in summary["runs"][0]["reason"]
+    )
     assert len(clusters) == 2
 
 

@@ -1,4 +1,5 @@
-"""What the watch sees of a machine, of processes and of clocks, and that it never goes unsaid when it could not see."""
+"""What the watch sees of a machine, of processes and of clocks, and that it never goes unsaid when
+it could not see."""
 
 from __future__ import annotations
 
@@ -44,12 +45,22 @@ def clock(*moved: dict[str, int]) -> dict[str, Any]:
 
 
 def test_clocks_that_go_on_are_not_suspected() -> None:
-    assert clock(*[{}] * 5) == {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+    assert clock(*[{}] * 5) == {
+        "wall_step_ns": 0,
+        "wall_slept_ns": 0,
+        "drift_ppm": 0.0,
+        "strangers": [],
+    }
 
 
 @pytest.mark.parametrize("step", [30 * MS, -30 * MS])
 def test_a_clock_that_was_set_is_seen_and_set_back_it_still_is(step: int) -> None:
-    assert clock({}, {}, {"real": step}, {}, {}) == {"wall_step_ns": 30 * MS - 2000, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+    assert clock({}, {}, {"real": step}, {}, {}) == {
+        "wall_step_ns": 30 * MS - 2000,
+        "wall_slept_ns": 0,
+        "drift_ppm": 0.0,
+        "strangers": [],
+    }
     assert clock({}, {}, {"real": step}, {}, {"real": -step})["wall_step_ns"] == 30 * MS - 2000
 
 
@@ -59,7 +70,8 @@ def test_a_machine_that_slept_is_not_taken_for_a_clock_that_was_set() -> None:
 
 
 class Gap:
-    """A clock and a scheduler in which the third look comes 5 s late; ``waited``: so much of it the thread was ready to run, ns."""
+    """A clock and a scheduler in which the third look comes 5 s late; ``waited``: so much of it the
+    thread was ready to run, ns."""
 
     def __init__(self, waited: int) -> None:
         self.now, self.looks, self.waited, self.total = 0, 0, waited, 0
@@ -75,8 +87,12 @@ class Gap:
         return self.looks > 5
 
 
-@pytest.mark.parametrize(("waited", "gap"), [(0, [5000 * MS]), (5000 * MS, []), (3000 * MS, [2000 * MS])])
-def test_late_looks_that_did_not_wait_are_gaps(waited: int, gap: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("waited", "gap"), [(0, [5000 * MS]), (5000 * MS, []), (3000 * MS, [2000 * MS])]
+)
+def test_late_looks_that_did_not_wait_are_gaps(
+    waited: int, gap: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     play = Gap(waited)
     monkeypatch.setattr(watching, "time", play)
     monkeypatch.setattr(watching, "_waited_ns", lambda: play.total)
@@ -84,17 +100,25 @@ def test_late_looks_that_did_not_wait_are_gaps(waited: int, gap: list[int], monk
     monkeypatch.setattr(made, "_over", play)
     made.run()
     end = 5600 * US
-    assert made.failure == "" and made.result()["gaps"] == [(end - ns * NS // 1000, end, ns) for ns in gap]
+    assert made.failure == "" and made.result()["gaps"] == [
+        (end - ns * NS // 1000, end, ns) for ns in gap
+    ]
 
 
 def test_a_stopped_process_is_suspended_and_not_starved() -> None:
     """The real thing: SIGSTOP for more than GAP_NS, whatever the machine is like."""
     code = (
-        "import json, sys; from agents.clock import WallClock; from scenarios.run.watch import Watch; w = Watch(WallClock()); w.start(); "
+        "import json, sys; from agents.clock import WallClock; from scenarios.run.watch import "
+        "Watch; w = Watch(WallClock()); w.start(); "
     )
-    code += "print(1, flush=True); sys.stdin.readline(); w.stop(); print(json.dumps(w.result()['gaps']))"
+    code += (
+        "print(1, flush=True); sys.stdin.readline(); w.stop(); "
+        "print(json.dumps(w.result()['gaps']))"
+    )
     words = [sys.executable, "-c", code]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()
         assert holds(lambda: process.poll() is None, 0.5)  # it looks some times
@@ -111,8 +135,14 @@ def test_a_look_that_took_long_is_no_step() -> None:
 
 
 def test_a_slewed_clock_is_a_drift_and_no_step() -> None:
-    slow = {"raw": 100_000, "real": 0}  # monotonic and the day's are slewed alike: 200 ms of theirs are 200.1 of the hardware's
-    assert clock(*[slow] * 6) == {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": pytest.approx(-499.8, abs=0.2), "strangers": []}
+    # monotonic and the day's are slewed alike: 200 ms of theirs are 200.1 of the hardware's
+    slow = {"raw": 100_000, "real": 0}
+    assert clock(*[slow] * 6) == {
+        "wall_step_ns": 0,
+        "wall_slept_ns": 0,
+        "drift_ppm": pytest.approx(-499.8, abs=0.2),
+        "strangers": [],
+    }
 
 
 def test_the_real_clocks_are_sane() -> None:
@@ -122,13 +152,18 @@ def test_the_real_clocks_are_sane() -> None:
         first = read_clocks()
         holds(lambda: True, 0.02)
         found = made.result()["clock"]
-        return found["wall_step_ns"] < 5 * MS and abs(found["drift_ppm"]) < 20_000 and read_clocks().monotonic > first.monotonic
+        return (
+            found["wall_step_ns"] < 5 * MS
+            and abs(found["drift_ppm"]) < 20_000
+            and read_clocks().monotonic > first.monotonic
+        )
 
     assert any(sane() for _ in range(20))
 
 
 def test_what_processes_use_between_the_marks() -> None:
-    made = Watch(WallClock(), lambda: {"runner": os.getpid(), "h0": 2**22 + 1})  # above the largest pid there is
+    # above the largest pid there is
+    made = Watch(WallClock(), lambda: {"runner": os.getpid(), "h0": 2**22 + 1})
     made.mark()
     own = read_work(os.getpid())
     while (now := read_work(os.getpid())) and own and now.cpu_ns < own.cpu_ns + 60 * MS:
@@ -136,23 +171,34 @@ def test_what_processes_use_between_the_marks() -> None:
     made.mark()
     found = made.result()
     (row,) = found["processes"]  # who is not there has no row
-    assert row["name"] == "runner" and 50 * MS <= row["wall_cpu_ns"] <= 2 * found["wall_window_ns"] and row["wall_delay_ns"] >= 0
+    assert (
+        row["name"] == "runner"
+        and 50 * MS <= row["wall_cpu_ns"] <= 2 * found["wall_window_ns"]
+        and row["wall_delay_ns"] >= 0
+    )
     assert found["pressure"] is None or found["pressure"] >= 0
     shares = found["cpu_shares"]
     assert (
-        shares["own"] == pytest.approx(row["wall_cpu_ns"] / found["wall_window_ns"] / found["cores"], abs=1e-3) and 0 <= shares["busy"] <= 1
+        shares["own"]
+        == pytest.approx(row["wall_cpu_ns"] / found["wall_window_ns"] / found["cores"], abs=1e-3)
+        and 0 <= shares["busy"] <= 1
     )
     assert found["clock"]["strangers"] == [] and "ports" not in found
 
 
-def test_stops_by_a_quota_count_within_the_measured_part_wherever_a_process_is_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stops_by_a_quota_count_within_the_measured_part_wherever_a_process_is_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, later = Path("/first"), Path("/later")
-    looks = iter([
-        {first: Throttled(7, 700)},  # the measured part begins: what was before does not count
-        {first: Throttled(9, 900)},
-        {first: Throttled(9, 900), later: Throttled(100, 5)},  # a process was moved into a group that had been stopped before
-        {first: Throttled(9, 900), later: Throttled(101, 25)},
-    ])  # fmt: skip
+    looks = iter(
+        [
+            {first: Throttled(7, 700)},  # the measured part begins: what was before does not count
+            {first: Throttled(9, 900)},
+            # a process was moved into a group that had been stopped before
+            {first: Throttled(9, 900), later: Throttled(100, 5)},
+            {first: Throttled(9, 900), later: Throttled(101, 25)},
+        ]
+    )
     monkeypatch.setattr(watching, "read_throttled", lambda pids: next(looks))
     monkeypatch.setattr(watching, "usable_cores", lambda: 2)
     limits = iter([math.inf, math.inf, math.inf, math.inf, 0.08, math.inf, 0.5, 0.5])
@@ -189,7 +235,9 @@ def test_a_process_with_clocks_of_its_own_is_named(monkeypatch: pytest.MonkeyPat
     assert made.result()["clock"]["strangers"] == ["h1"]
 
 
-def test_the_shapers_complaints_are_counted_while_it_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shapers_complaints_are_counted_while_it_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "kmsg"
     log.write_text("4,1,2,-;htb: too many events!\n")
     monkeypatch.setattr(watching, "KernelLog", lambda: KernelLog(str(log)))

@@ -12,7 +12,13 @@ from scenarios.figures.stats import medians
 from scenarios.schema.checks import CheckError, evaluate, names_in
 
 FIGURES: dict[str, Any] = {
-    "mrc": {"wrong": 0, "busbw_bps": 36e6, "ideal_busbw_bps": 40e6, "step_time_ns": {"p99": None, "max": 7}, "failovers": [{"lost": 3}]}
+    "mrc": {
+        "wrong": 0,
+        "busbw_bps": 36e6,
+        "ideal_busbw_bps": 40e6,
+        "step_time_ns": {"p99": None, "max": 7},
+        "failovers": [{"lost": 3}],
+    }
 }
 
 
@@ -75,7 +81,9 @@ UNMEASURED = {"cpu_percent": "no CPU is measured here", "fidelity.cpu": "no CPU 
         ("mrc.wrong == 0", True),
     ],
 )
-def test_a_figure_that_a_world_cannot_have_makes_a_check_not_apply(check: str, ok: bool | None) -> None:
+def test_a_figure_that_a_world_cannot_have_makes_a_check_not_apply(
+    check: str, ok: bool | None
+) -> None:
     figures = {"mrc": {**FIGURES["mrc"], "cpu_percent": None, "fidelity": {"verdict": "valid"}}}
     found = evaluate(check, figures, unmeasured=UNMEASURED)
     assert found.ok is ok
@@ -85,7 +93,17 @@ def test_a_figure_that_a_world_cannot_have_makes_a_check_not_apply(check: str, o
 
 @pytest.mark.parametrize(
     "check",
-    ["mrc.wrong", "1 < 2 < 3", "__import__('os') == 0", "mrc.x() == 0", "[1] == 1", "mrc.a ** 9 == 0", "(lambda: 0) == 0", "a in b", "x ="],
+    [
+        "mrc.wrong",
+        "1 < 2 < 3",
+        "__import__('os') == 0",
+        "mrc.x() == 0",
+        "[1] == 1",
+        "mrc.a ** 9 == 0",
+        "(lambda: 0) == 0",
+        "a in b",
+        "x =",
+    ],
 )
 def test_anything_else_is_refused(check: str) -> None:
     with pytest.raises(CheckError):
@@ -93,18 +111,40 @@ def test_anything_else_is_refused(check: str) -> None:
 
 
 def test_names() -> None:
-    assert names_in("min(mrc.wrong, roce.busbw_bps) < roce_1p.packets['lost']") == {"mrc", "roce", "roce_1p"}
+    assert names_in("min(mrc.wrong, roce.busbw_bps) < roce_1p.packets['lost']") == {
+        "mrc",
+        "roce",
+        "roce_1p",
+    }
     with pytest.raises(CheckError, match="no run has the figure packets_per_stp: did you mean "):
         names_in("mrc.packets_per_stp > 3")
 
 
 def test_medians_of_trees() -> None:
-    """Numbers by their place; what differs in kind says nothing. A number that is missing somewhere is the worst there could be."""
-    one = {"a": 1, "b": {"c": [1.0, 5]}, "who": "mrc", "key": "s1", "p50": None, "only": 3, "ok": True}
+    """Numbers by their place; what differs in kind says nothing. A number that is missing somewhere
+    is the worst there could be."""
+    one = {
+        "a": 1,
+        "b": {"c": [1.0, 5]},
+        "who": "mrc",
+        "key": "s1",
+        "p50": None,
+        "only": 3,
+        "ok": True,
+    }
     two = {"a": 4, "b": {"c": [2.0, 7]}, "who": "mrc", "key": "s2", "p50": 3, "ok": True}
     three = {"a": 2, "b": {"c": [9.0, 6]}, "who": "mrc", "key": "s3", "p50": 4, "ok": True}
-    assert medians([one, two, three]) == {"a": 2, "b": {"c": [2.0, 6]}, "who": "mrc", "key": None, "p50": 4, "ok": True}
+    assert medians([one, two, three]) == {
+        "a": 2,
+        "b": {"c": [2.0, 6]},
+        "who": "mrc",
+        "key": None,
+        "p50": 4,
+        "ok": True,
+    }
     assert medians([one, two, three], -math.inf)["p50"] == 3
     assert medians([one, one, two])["p50"] is None
     assert medians([one]) == one
-    assert medians([{"a": np.float64(a)} for a in (3.5, 1.5, 2.5)]) == {"a": 2.5}, "a mean of pandas is such a number"
+    assert medians([{"a": np.float64(a)} for a in (3.5, 1.5, 2.5)]) == {"a": 2.5}, (
+        "a mean of pandas is such a number"
+    )

@@ -63,12 +63,26 @@ def test_every_mistake_has_a_line_with_its_key(tmp_path: Path) -> None:
     assert scenario is None
     said = {line.removeprefix(f"{file}: ").split()[0]: line for line in lines}
     assert set(said) == {
-        "fabrc", "seeds[1]", "seeds[3]", "transport[1].name", "expect[0].check", "expect[1].chek", "expect[1].check",
+        "fabrc",
+        "seeds[1]",
+        "seeds[3]",
+        "transport[1].name",
+        "expect[0].check",
+        "expect[1].chek",
+        "expect[1].check",
         "workload.message_bytes",
-        "workload.stepz", "transport[0].options.qps", "transport[0].options.mpr", "fault[0].on", "fault[1].kind", "fault[2].perod",
+        "workload.stepz",
+        "transport[0].options.qps",
+        "transport[0].options.mpr",
+        "fault[0].on",
+        "fault[1].kind",
+        "fault[2].perod",
         "fault[2].period",
-    } and len(said) == len(lines)  # fmt: skip
-    assert "did you mean 'steps'?" in said["workload.stepz"] and "did you mean 'period'?" in said["fault[2].perod"]
+    } and len(said) == len(lines)
+    assert (
+        "did you mean 'steps'?" in said["workload.stepz"]
+        and "did you mean 'period'?" in said["fault[2].perod"]
+    )
     assert "seeds[3] = -4" in said["seeds[3]"]
 
 
@@ -79,39 +93,87 @@ def test_what_ships_has_no_mistake_and_is_what_a_run_loads(name: str) -> None:
 
 def test_a_mistake_that_no_key_has_is_told_once(tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
-    file.write_text(BAD.partition("[[transport]]")[0].replace("fabrc", "description").replace("stepz = 3", "").replace("1MiX", "1MiB"))
+    file.write_text(
+        BAD.partition("[[transport]]")[0]
+        .replace("fabrc", "description")
+        .replace("stepz = 3", "")
+        .replace("1MiX", "1MiB")
+    )
     assert [line.partition(": ")[2] for line in check_scenario(str(file))[1]] == [
-        "seeds[1] = -2 must be a whole number in 0..9223372036854775807", "seeds[3] = -4 must be a whole number in 0..9223372036854775807",
+        "seeds[1] = -2 must be a whole number in 0..9223372036854775807",
+        "seeds[3] = -4 must be a whole number in 0..9223372036854775807",
         "transport is missing",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_fabric_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text("format = 3\nplanes = 99\nt0_per_plane = 2\nt1_per_plane = 4\nhosts_per_t0 = 4\nmtuu = 3\n")
+    file.write_text(
+        "format = 3\nplanes = 99\nt0_per_plane = 2\nt1_per_plane = 4\nhosts_per_t0 = 4\nmtuu = 3\n"
+    )
     fabric, lines = check_fabric(str(file))
     assert fabric is None and len(lines) == 2
-    assert any("planes = 99" in line for line in lines) and any("mtuu is not a key: did you mean 'mtu'?" in line for line in lines)
+    assert any("planes = 99" in line for line in lines) and any(
+        "mtuu is not a key: did you mean 'mtu'?" in line for line in lines
+    )
     assert check_fabric("demo")[1] == []
 
 
 def test_changes_of_the_command_line_are_named_where_they_are() -> None:
-    changes = ["transport.1.options.qps=0", "transport.1.name=a b", "transport.0.options.mpr=1", "workload.stepz=3"]
-    named = [line.split()[1] for line in check_scenario("smoke", overrides=["transport.0.name=a b", "workload.stepz=3"])[1]]
+    changes = [
+        "transport.1.options.qps=0",
+        "transport.1.name=a b",
+        "transport.0.options.mpr=1",
+        "workload.stepz=3",
+    ]
+    named = [
+        line.split()[1]
+        for line in check_scenario("smoke", overrides=["transport.0.name=a b", "workload.stepz=3"])[
+            1
+        ]
+    ]
     assert named == ["transport[0].name", "workload.stepz"]
     named = [line.split()[1] for line in check_scenario("link-failure", overrides=changes)[1]]
-    assert sorted(named) == ["transport[0].options.mpr", "transport[1].name", "transport[1].options.qps", "workload.stepz"]
+    assert sorted(named) == [
+        "transport[0].options.mpr",
+        "transport[1].name",
+        "transport[1].options.qps",
+        "workload.stepz",
+    ]
 
 
 SCHEMA = fastjsonschema.compile(json_schema("scenario"))
 VALUES = st.sampled_from(
-    ["0", "-1", "1.5", "true", "[]", "{}", "[{}]", "'x'", "'1us'", "'1MiB'", "'h0'", "[1, 1]", "'demo'", "'used-by-qp'"]
+    [
+        "0",
+        "-1",
+        "1.5",
+        "true",
+        "[]",
+        "{}",
+        "[{}]",
+        "'x'",
+        "'1us'",
+        "'1MiB'",
+        "'h0'",
+        "[1, 1]",
+        "'demo'",
+        "'used-by-qp'",
+    ]
 )
-NAMES = sorted({re.sub(r"^--set '?|'$", "", example_of_set(key)).partition("=")[0] for key in keys() if example_of_set(key)})
+NAMES = sorted(
+    {
+        re.sub(r"^--set '?|'$", "", example_of_set(key)).partition("=")[0]
+        for key in keys()
+        if example_of_set(key)
+    }
+)
 
 
 CHANGES = (
-    st.sampled_from(["smoke", "link-failure", "cross-traffic", "two-jobs", "failure-rate", "incast-victim"]),
+    st.sampled_from(
+        ["smoke", "link-failure", "cross-traffic", "two-jobs", "failure-rate", "incast-victim"]
+    ),
     st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=5),
 )
 
@@ -135,6 +197,8 @@ def told(name: str, changes: list[tuple[str, str]]) -> None:
 
 @QUICK
 @given(*CHANGES)
-def test_whatever_is_wrong_it_is_told_and_only_then(name: str, changes: list[tuple[str, str]]) -> None:
+def test_whatever_is_wrong_it_is_told_and_only_then(
+    name: str, changes: list[tuple[str, str]]
+) -> None:
     """A few; `make soak` tries thousands (tests/soak/test_hostile_values.py)."""
     told(name, changes)

@@ -1,4 +1,5 @@
-"""A scenario or fabric file with any one of its values changed is refused in one line, or is read at once. Nothing is run."""
+"""A scenario or fabric file with any one of its values changed is refused in one line, or is read
+at once. Nothing is run."""
 
 from __future__ import annotations
 
@@ -21,13 +22,53 @@ DEEP: list[Any] = []
 for _ in range(900):
     DEEP = [DEEP]
 BAD: tuple[Any, ...] = (
-    None, True, -1, 0, 3, 0.5, float("nan"), float("inf"), 1e300, 10**7, 10**12, 10**15, 2**63, 2**64, 10**400, "", "x", "x" * 100_000,
-    "9" * 400, "../../x", "/etc/passwd", "a/b", "a\nb", "a\0b", "\x1b[31m", "\ud800", "\u2028", [], [[]], [0] * 100_000, {}, {"x": 1},
-    {"x": {"x": -1}}, DEEP,
-)  # fmt: skip
-SCENARIOS = ("smoke", "cross-traffic", "incast-victim", "job-mixed", "long-haul", "learned-paths", "failure-rate")
+    None,
+    True,
+    -1,
+    0,
+    3,
+    0.5,
+    float("nan"),
+    float("inf"),
+    1e300,
+    10**7,
+    10**12,
+    10**15,
+    2**63,
+    2**64,
+    10**400,
+    "",
+    "x",
+    "x" * 100_000,
+    "9" * 400,
+    "../../x",
+    "/etc/passwd",
+    "a/b",
+    "a\nb",
+    "a\0b",
+    "\x1b[31m",
+    "\ud800",
+    "\u2028",
+    [],
+    [[]],
+    [0] * 100_000,
+    {},
+    {"x": 1},
+    {"x": {"x": -1}},
+    DEEP,
+)
+SCENARIOS = (
+    "smoke",
+    "cross-traffic",
+    "incast-victim",
+    "job-mixed",
+    "long-haul",
+    "learned-paths",
+    "failure-rate",
+)
 WORDS = ("9" * 400 + "bit", "9" * 400 + "s", "-1", "1e300", "99999min", "999999TiB", "nan")
-VALUES = [*(value for value in BAD if value is not DEEP), *WORDS]  # what is deep, TOML's reader refuses
+# what is deep, TOML's reader refuses
+VALUES = [*(value for value in BAD if value is not DEEP), *WORDS]
 SMALL = {"name": "mine", "planes": 2, "t0_per_plane": 2, "t1_per_plane": 2, "hosts_per_t0": 2}
 
 
@@ -35,12 +76,19 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Every place of a file that holds a value, of long lists the first two."""
     if path:
         yield path
-    for key, value in data.items() if isinstance(data, dict) else enumerate(data[:2]) if isinstance(data, list) else ():
+    for key, value in (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data[:2])
+        if isinstance(data, list)
+        else ()
+    ):
         yield from places(value, (*path, key))
 
 
 def cases() -> list[tuple[str, tuple[Any, ...], Any]]:
-    """(scenario, place in its file that no scenario before has, entries of a list being alike, a value for it), in any order."""
+    """(scenario, place in its file that no scenario before has, entries of a list being alike, a
+    value for it), in any order."""
     seen: set[Any] = set()
     found = []
     for name in SCENARIOS:
@@ -86,8 +134,17 @@ def test_a_fabric_with_any_value_is_refused_in_one_line_or_small(name: str) -> N
 
 
 def test_a_fabric_has_a_bound_on_all_its_cables() -> None:
-    shape = {**SMALL, "planes": 16, "t0_per_plane": 1024, "t1_per_plane": 1024, "hosts_per_t0": 1024}
-    with pytest.raises(FabricError, match="33,554,432 cables are more than 65,536: use fewer planes, switches or hosts"):
+    shape = {
+        **SMALL,
+        "planes": 16,
+        "t0_per_plane": 1024,
+        "t1_per_plane": 1024,
+        "hosts_per_t0": 1024,
+    }
+    with pytest.raises(
+        FabricError,
+        match="33,554,432 cables are more than 65,536: use fewer planes, switches or hosts",
+    ):
         fabric_of(shape)
     assert fabric_of(SMALL).cable_count == len(fabric_of(SMALL).links) == 16
     two = fabric_of({**SMALL, "sites": 2, "long_haul_delay": "1us"})

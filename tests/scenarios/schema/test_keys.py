@@ -1,4 +1,5 @@
-"""The table of keys is the parser's: nothing is missing, everything is explained, examples are accepted where they are shown."""
+"""The table of keys is the parser's: nothing is missing, everything is explained, examples are
+accepted where they are shown."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import fastjsonschema
 import pytest
 
 from scenarios.schema.json_schema import json_schema, of_type
-from scenarios.schema.key_search import LISTS, example_in_file, example_of_set, find, named, nearest_keys
+from scenarios.schema.key_search import (
+    LISTS,
+    example_in_file,
+    example_of_set,
+    find,
+    named,
+    nearest_keys,
+)
 from scenarios.schema.keys import FILES, SCENARIO, Key, keys, tables
 from scenarios.schema.scenario import HERE, load_scenario, named_scenarios
 from scenarios.schema.scenario import KINDS as KINDS_OF_TRANSPORTS
@@ -61,18 +69,28 @@ def test_a_key_is_explained(key: Key) -> None:
 def test_every_field_of_every_workload_and_every_key_of_every_fault_is_a_key() -> None:
     for kind, struct in TABLES.items():
         for name in struct.__struct_encode_fields__:
-            assert any(kind in key.kinds or not key.kinds for key in by_dotted(f"workload.{name}")), (kind, name)
+            assert any(
+                kind in key.kinds or not key.kinds for key in by_dotted(f"workload.{name}")
+            ), (kind, name)
     for kind in KINDS:
         for own in KINDS[kind].keys:
-            (key,) = (key for key in by_dotted(f"fault.{own.name}") if kind in key.kinds or not key.kinds)
+            (key,) = (
+                key for key in by_dotted(f"fault.{own.name}") if kind in key.kinds or not key.kinds
+            )
             assert key.required == own.required
 
 
 def test_every_transport_has_its_options() -> None:
-    assert [table.kinds[0] for table in tables() if table.path == "transport.options"] == list(KINDS_OF_TRANSPORTS)
+    assert [table.kinds[0] for table in tables() if table.path == "transport.options"] == list(
+        KINDS_OF_TRANSPORTS
+    )
 
 
-@pytest.mark.parametrize("key", [key for key in EVERY if example_of_set(key)], ids=lambda key: f"{named(key)}-{'-'.join(key.kinds)[:40]}")
+@pytest.mark.parametrize(
+    "key",
+    [key for key in EVERY if example_of_set(key)],
+    ids=lambda key: f"{named(key)}-{'-'.join(key.kinds)[:40]}",
+)
 def test_a_set_that_is_shown_finds_its_table(key: Key) -> None:
     data: dict[str, Any] = tomllib.loads(ONE)
     data |= {"background": [{}], "expect": [{}]}
@@ -95,7 +113,9 @@ def test_a_set_that_is_shown_finds_its_table(key: Key) -> None:
         ("fabric", "fabric", ()),
     ],
 )
-def test_keys_are_found_as_they_are_written(words: str, dotted: str, kinds: tuple[str, ...] | None) -> None:
+def test_keys_are_found_as_they_are_written(
+    words: str, dotted: str, kinds: tuple[str, ...] | None
+) -> None:
     named_keys, _ = find(words)
     assert {key.dotted for key in named_keys} == {dotted}
     if kinds is not None:
@@ -110,7 +130,7 @@ def test_what_is_no_key_is_not_found_and_the_nearest_is_named() -> None:
     assert find("transport.mrc.options.g") == ((), ())  # RoCE's
 
 
-# --- JSON Schema ---------------------------------------------------------------------------------------------------
+# --- JSON Schema ----------------------------------------------------------------------------------
 
 
 def toml(path: Path) -> dict[str, Any]:
@@ -127,15 +147,40 @@ def test_the_schema_accepts_every_file_that_ships() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "fabrc=1", "seeds=[]", "seeds=[-1]", "timeout=0", "nic_rate=fast", "expect_outcome=maybe", "workload.stepz=1", "workload.steps=0",
-        "workload.steps=1.5", "workload.dtype=int64", "workload.message_bytes=1MiX", "workload.kind=rng", "workload.senders=3",
-        "transport.0.kind=mrcc", "transport.0.name=a b", "transport.mrc.options.mpr=100", "transport.mrc.options.g=0.5",
-        "transport.mrc.options.qps=0", "transport.mrc.fabric_options.trim_bdp=0.01", "transport.mrc.fabric_options.planes=2",
-        "transport.mrc.clustermapper.policy=some", "transport.mrc.clustermapper=3", "fault.0.kind=flip", "fault.0.duty=1.0",
-        "fault.0.probability=0.1", "fault.0.perod=3", "fault.0.for=soon", "fault.0.ranks=[1]", "background=[{}]", "expect=[{}]",
-        "expect=[{check = 'mrc.wrong == 0', worl = 'x'}]", "sweep={x = []}",
+        "fabrc=1",
+        "seeds=[]",
+        "seeds=[-1]",
+        "timeout=0",
+        "nic_rate=fast",
+        "expect_outcome=maybe",
+        "workload.stepz=1",
+        "workload.steps=0",
+        "workload.steps=1.5",
+        "workload.dtype=int64",
+        "workload.message_bytes=1MiX",
+        "workload.kind=rng",
+        "workload.senders=3",
+        "transport.0.kind=mrcc",
+        "transport.0.name=a b",
+        "transport.mrc.options.mpr=100",
+        "transport.mrc.options.g=0.5",
+        "transport.mrc.options.qps=0",
+        "transport.mrc.fabric_options.trim_bdp=0.01",
+        "transport.mrc.fabric_options.planes=2",
+        "transport.mrc.clustermapper.policy=some",
+        "transport.mrc.clustermapper=3",
+        "fault.0.kind=flip",
+        "fault.0.duty=1.0",
+        "fault.0.probability=0.1",
+        "fault.0.perod=3",
+        "fault.0.for=soon",
+        "fault.0.ranks=[1]",
+        "background=[{}]",
+        "expect=[{}]",
+        "expect=[{check = 'mrc.wrong == 0', worl = 'x'}]",
+        "sweep={x = []}",
     ],
-)  # fmt: skip
+)
 def test_parser_and_schema_refuse_the_same(change: str, tmp_path: Path) -> None:
     data = tomllib.loads(ONE)
     VALID["scenario"](data)
@@ -148,11 +193,25 @@ def test_parser_and_schema_refuse_the_same(change: str, tmp_path: Path) -> None:
         load_scenario(str(file), overrides=[change])
 
 
-@pytest.mark.parametrize("line", ["planes = 0", "plane = 1", "nic_rate = 'fast'", "delay = 'soon'", "routing = 'some'", "mtu = 1001"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "planes = 0",
+        "plane = 1",
+        "nic_rate = 'fast'",
+        "delay = 'soon'",
+        "routing = 'some'",
+        "mtu = 1001",
+    ],
+)
 def test_parser_and_schema_refuse_the_same_fabrics(line: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     key = line.partition(" ")[0]
-    kept = [old for old in (FABRICS / "demo.toml").read_text().splitlines() if not old.startswith(f"{key} ")]
+    kept = [
+        old
+        for old in (FABRICS / "demo.toml").read_text().splitlines()
+        if not old.startswith(f"{key} ")
+    ]
     file.write_text("\n".join([*kept, line]))
     with pytest.raises(fastjsonschema.JsonSchemaException):
         VALID["fabric"](toml(file))

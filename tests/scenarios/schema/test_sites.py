@@ -45,16 +45,38 @@ def load(tmp_path: Path, text: str) -> None:
     ("old", "new", "message"),
     [
         (
-            '"ring-allreduce"', '"hierarchical-allreduce"\nplacement = "interleaved"',
-            "workload.placement : 'interleaved' mixes the sites, whose hosts are the halves of hierarchical-allreduce: use 'packed'",
+            '"ring-allreduce"',
+            '"hierarchical-allreduce"\nplacement = "interleaved"',
+            (
+                "workload.placement : 'interleaved' mixes the sites, whose hosts are the halves "
+                "of hierarchical-allreduce: use 'packed'"
+            ),
         ),
-        ('kind = "mrc"', 'kind = "mrc"\nclustermapper = true', "clustermapper probes one site's links: drop it on a fabric of two"),
-        ('kind = "mrc"', 'kind = "mrc"\nfabric_options = { routing = "ecmp" }', 'routing = "ecmp" is not for two sites: drop it'),
-        ('kind = "mrc"', 'kind = "roce"\nfabric_options = { pfc = true }', "pfc = true is not for two sites"),
-        ('"two-sites"', '"demo"\n[[fault]]\nkind = "link"\non = "p0-t1-0:p0-t1-2"\nat = 0', "has no link 'p0-t1-0:p0-t1-2'"),
+        (
+            'kind = "mrc"',
+            'kind = "mrc"\nclustermapper = true',
+            "clustermapper probes one site's links: drop it on a fabric of two",
+        ),
+        (
+            'kind = "mrc"',
+            'kind = "mrc"\nfabric_options = { routing = "ecmp" }',
+            'routing = "ecmp" is not for two sites: drop it',
+        ),
+        (
+            'kind = "mrc"',
+            'kind = "roce"\nfabric_options = { pfc = true }',
+            "pfc = true is not for two sites",
+        ),
+        (
+            '"two-sites"',
+            '"demo"\n[[fault]]\nkind = "link"\non = "p0-t1-0:p0-t1-2"\nat = 0',
+            "has no link 'p0-t1-0:p0-t1-2'",
+        ),
     ],
-)  # fmt: skip
-def test_what_does_not_go_with_two_sites_is_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+)
+def test_what_does_not_go_with_two_sites_is_one_line(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     load(tmp_path, GOOD)
     with pytest.raises((ScenarioError, FabricError)) as error:
         load(tmp_path, GOOD.replace(old, new))
@@ -65,9 +87,14 @@ def test_other_worlds_refuse_it(tmp_path: Path) -> None:
     file = tmp_path / "two.toml"
     file.write_text(GOOD)
     scenario = load_scenario(str(file))
-    with pytest.raises(UserError, match="fabric 'two-sites' has two sites, and rates without packets know one place"):
+    with pytest.raises(
+        UserError,
+        match="fabric 'two-sites' has two sites, and rates without packets know one place",
+    ):
         Cluster.of_fabric(TWO)
-    with pytest.raises(FabricError, match="two sites, which one machine carries alone: give one machine, not 2"):
+    with pytest.raises(
+        FabricError, match="two sites, which one machine carries alone: give one machine, not 2"
+    ):
         check_on_machines(scenario, [Place("a", "10.0.0.1", ()), Place("b", "10.0.0.2", ())])
     with pytest.raises(UserError, match="two sites: htsim's fat trees are one place"):
         topology(TWO)
@@ -75,9 +102,14 @@ def test_other_worlds_refuse_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "on", "keys"),
-    [("path-loss", "h0>h5@p0/1", {"probability": 1.0}), ("destination-loss", "p0-t0-0", {"to": "h5", "probability": 1.0})],
+    [
+        ("path-loss", "h0>h5@p0/1", {"probability": 1.0}),
+        ("destination-loss", "p0-t0-0", {"to": "h5", "probability": 1.0}),
+    ],
 )
-def test_faults_that_need_more_usids_than_a_switch_sees(kind: str, on: str, keys: dict[str, object]) -> None:
+def test_faults_that_need_more_usids_than_a_switch_sees(
+    kind: str, on: str, keys: dict[str, object]
+) -> None:
     with pytest.raises(FabricError, match="a switch sees three uSIDs ahead, too few to know"):
         KINDS[kind].resolve(TWO, on, keys)
 
@@ -85,7 +117,9 @@ def test_faults_that_need_more_usids_than_a_switch_sees(kind: str, on: str, keys
 def test_faults_on_a_long_haul_cable() -> None:
     assert KINDS["link"].resolve(TWO, "p0-t1-2:p0-t1-0", {}).links == ("p0-t1-0:p0-t1-2",)
     assert "p0-t1-0:p0-t1-2" in KINDS["switch"].resolve(TWO, "p0-t1-2", {}).links
-    assert all(link.kind == "fabric" for link in between_switches(TWO, "fabric")), "what is drawn among T0-T1 links leaves them alone"
+    assert all(link.kind == "fabric" for link in between_switches(TWO, "fabric")), (
+        "what is drawn among T0-T1 links leaves them alone"
+    )
 
 
 def test_the_twin_has_the_same_trunk() -> None:
@@ -99,7 +133,18 @@ def test_the_twin_has_the_same_trunk() -> None:
 
 def test_drawings_and_words_have_both_sites() -> None:
     cable = "p1-t1-1:p1-t1-3"
-    assert f"<title>{cable}</title>" in fabric_svg(TWO) and "p1-t1-3 --- p1-t1-1" in mermaid(TWO) and '"p1-t1-3" -- "p1-t1-1"' in dot(TWO)
-    assert "p1-t1-0:p1-t0-2" not in fabric_svg(TWO) and "p1-t0-2:p1-t1-0" not in fabric_svg(TWO), "no cable to the other site's T0s"
-    assert "4 T0 and 4 T1 in two sites" in fabric_lines(TWO)[0] and "(1.01 ms between sites)" in fabric_lines(TWO)[1]
-    assert figures(TWO)["haul_rtt_ps"] == TWO.haul_rtt_ps and "haul_rtt_ps" not in figures(load_fabric("demo"))
+    assert (
+        f"<title>{cable}</title>" in fabric_svg(TWO)
+        and "p1-t1-3 --- p1-t1-1" in mermaid(TWO)
+        and '"p1-t1-3" -- "p1-t1-1"' in dot(TWO)
+    )
+    assert "p1-t1-0:p1-t0-2" not in fabric_svg(TWO) and "p1-t0-2:p1-t1-0" not in fabric_svg(TWO), (
+        "no cable to the other site's T0s"
+    )
+    assert (
+        "4 T0 and 4 T1 in two sites" in fabric_lines(TWO)[0]
+        and "(1.01 ms between sites)" in fabric_lines(TWO)[1]
+    )
+    assert figures(TWO)["haul_rtt_ps"] == TWO.haul_rtt_ps and "haul_rtt_ps" not in figures(
+        load_fabric("demo")
+    )

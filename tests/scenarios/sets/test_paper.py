@@ -1,4 +1,5 @@
-"""The paper's figures: the registry is whole, every scenario loads in both forms, and each verdict can be reached on summaries by hand."""
+"""The paper's figures: the registry is whole, every scenario loads in both forms, and each verdict
+can be reached on summaries by hand."""
 
 from __future__ import annotations
 
@@ -48,11 +49,21 @@ IDS = [f"{figure.id}-{part.name}" for figure, part in PARTS]
 SIZE, LOSS = collectives.SIZE, collectives.LOSS
 
 
-# --- registry and scenarios ----------------------------------------------------------------------------------------
+# --- registry and scenarios -----------------------------------------------------------------------
 
 
 def test_every_figure_of_the_paper_is_there_once() -> None:
-    wanted = {"4", "5-7", "8", "9a", "9b", "9c", "9d", *(str(number) for number in range(10, 23)), "5.2.1"}
+    wanted = {
+        "4",
+        "5-7",
+        "8",
+        "9a",
+        "9b",
+        "9c",
+        "9d",
+        *(str(number) for number in range(10, 23)),
+        "5.2.1",
+    }
     wanted |= {"sizing", "endpoint", "ecmp", "planes", "operations"}
     assert {figure.id for figure in FIGURES} == wanted and len(FIGURES) == len(wanted)
 
@@ -80,24 +91,42 @@ def test_a_figure_that_is_not_there_is_one_line(asked: str) -> None:
 
 
 def test_scenarios_of_figures_are_run_by_their_file_only_and_say_what_they_show() -> None:
-    files = {path.stem: data for path in HERE.glob("*.toml") if "workload" in (data := tomllib.loads(path.read_text()))}  # not fabrics
-    used = {part.scenario.removesuffix(".toml") for _, part in PARTS if part.scenario.endswith(".toml")}
+    # not fabrics
+    files = {
+        path.stem: data
+        for path in HERE.glob("*.toml")
+        if "workload" in (data := tomllib.loads(path.read_text()))
+    }
+    used = {
+        part.scenario.removesuffix(".toml") for _, part in PARTS if part.scenario.endswith(".toml")
+    }
     assert set(files) == used and not used & set(named_scenarios())
     assert all(data["description"] and data["expect"] for data in files.values())
 
 
 @pytest.mark.parametrize(("figure", "part"), PARTS, ids=IDS)
 def test_both_forms_load_and_run_the_same_things(figure: Any, part: Any) -> None:
-    """The short form has less of the same: transports, options, fabrics, workload and kinds of faults are those of the full one."""
+    """The short form has less of the same: transports, options, fabrics, workload and kinds of
+    faults are those of the full one."""
     full, quick = part.load(False), part.load(True)
     assert len(quick.seeds) == 1 < len(full.seeds)
     assert [(t.name, t.kind, t.options, t.qps, t.fabric) for t in full.transports] == [
         (t.name, t.kind, t.options, t.qps, t.fabric) for t in quick.transports
     ]
-    assert full.workload.kind == quick.workload.kind and set(quick.workload.placement) <= set(full.workload.placement)
-    kinds = [[(f.name, f.kind, f.on, {k: v for k, v in f.keys.items() if k != "probability"}) for f in s.faults] for s in (full, quick)]
+    assert full.workload.kind == quick.workload.kind and set(quick.workload.placement) <= set(
+        full.workload.placement
+    )
+    kinds = [
+        [
+            (f.name, f.kind, f.on, {k: v for k, v in f.keys.items() if k != "probability"})
+            for f in s.faults
+        ]
+        for s in (full, quick)
+    ]
     assert kinds[0] == kinds[1]
-    assert {v.settings.get(LOSS) for v in full.variants} == {v.settings.get(LOSS) for v in quick.variants}
+    assert {v.settings.get(LOSS) for v in full.variants} == {
+        v.settings.get(LOSS) for v in quick.variants
+    }
     assert 0 < len(plan(quick)) < len(plan(full))
     colours = {colour for colour, _ in looks([(t.name, t.kind) for t in full.transports]).values()}
     assert len(colours) == len(full.transports)
@@ -110,55 +139,114 @@ def test_seeds_can_be_given() -> None:
 def test_the_full_set_fits_two_hours_and_the_short_one_twenty_minutes() -> None:
     full, quick = (estimate.seconds(FIGURES, form) for form in (False, True))
     assert 0 < sum(quick.values()) < 20 * 60 < sum(full.values()) < 2 * 3600
-    assert full["13"] == estimate.FIGURE_S < full["12"] and full["sizing"] == 0  # Fig 13 looks at Fig 12's runs
+    # Fig 13 looks at Fig 12's runs
+    assert full["13"] == estimate.FIGURE_S < full["12"] and full["sizing"] == 0
     assert estimate.seconds(chosen(["13"]), True)["13"] > 2 * estimate.FIGURE_S
     assert estimate.seconds(chosen(["9a"]), False, (1,))["9a"] < full["9a"] / 2
 
 
 def test_an_estimate_follows_what_is_run() -> None:
     specs = plan(chosen(["16"])[0].parts[-1].load(False))
-    worst = {(s.transport.name, s.settings[SIZE], s.settings[LOSS]): estimate.run_seconds(s, 12_500) for s in specs}
+    worst = {
+        (s.transport.name, s.settings[SIZE], s.settings[LOSS]): estimate.run_seconds(s, 12_500)
+        for s in specs
+    }
     assert worst["mrc", "4MiB", 0.0] < worst["mrc", "4MiB", 0.01] <= 180 + estimate.COLLECTIVE_S
     assert worst["mrc", "256KiB", 0.0] < worst["mrc", "4MiB", 0.0]
     (spec, *_) = plan(chosen(["9a"])[0].parts[0].load(True))
     assert estimate.run_seconds(spec, spec.scenario.dilation) == 36 + estimate.FLOWS_S
 
 
-# --- verdicts ------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 RUN: dict[str, Any] = {
-    "outcome": "done", "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "failed_steps": 0, "steps": 4, "qp_errors": 0,
-    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 3_200, "dilation": 12_500.0, "untrimmed_loss": 0,
-    "settings": {}, "busbw_bps": 95.0, "ideal_busbw_bps": 100.0, "beside_background_busbw_bps": 97.0,
+    "outcome": "done",
+    "reason": "",
+    "verdict": "ok",
+    "distrust": [],
+    "wrong": 0,
+    "failed_steps": 0,
+    "steps": 4,
+    "qp_errors": 0,
+    "placement": "interleaved",
+    "seed": 1,
+    "ranks": 8,
+    "base_rtt_ns": 3_200,
+    "dilation": 12_500.0,
+    "untrimmed_loss": 0,
+    "settings": {},
+    "busbw_bps": 95.0,
+    "ideal_busbw_bps": 100.0,
+    "beside_background_busbw_bps": 97.0,
     "failovers": [
         {
-            "last_on_dead_rtts": 2.0, "srtt_ns": 6_400, "losses_per_ev": 3, "lost": 12, "left_queue_pairs": 8, "outages_ns": [(0, 9_000)],
-            "at_ns": 0, "detected_ns": 30_000, "delivered_ns": 40_000,
+            "last_on_dead_rtts": 2.0,
+            "srtt_ns": 6_400,
+            "losses_per_ev": 3,
+            "lost": 12,
+            "left_queue_pairs": 8,
+            "outages_ns": [(0, 9_000)],
+            "at_ns": 0,
+            "detected_ns": 30_000,
+            "delivered_ns": 40_000,
         },
     ],
-    "last_on_dead_rtts": 0.5, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
-    "outside_busbw": [{"theory_bps": 75.0}], "step_p99_over_theory": 1.1,
+    "last_on_dead_rtts": 0.5,
+    "ev_loss_excess": 0,
+    "outside_busbw_share": 0.98,
+    "whole_busbw_share": 0.96,
+    "outside_busbw": [{"theory_bps": 75.0}],
+    "step_p99_over_theory": 1.1,
     "failure_cost": {
-        "extra_ns": 2e9, "ideal_extra_ns": 2e9 - 20e3, "healthy_step_ns": 4e9, "steps": 4, "extra_percent": 12.5, "slowdown": 1.08,
-        "before_bps": 100.0, "during_bps": 75.0,
+        "extra_ns": 2e9,
+        "ideal_extra_ns": 2e9 - 20e3,
+        "healthy_step_ns": 4e9,
+        "steps": 4,
+        "extra_percent": 12.5,
+        "slowdown": 1.08,
+        "before_bps": 100.0,
+        "during_bps": 75.0,
     },
     "flaps": [{"n": 4, "back": 4, "out_ns": 320e3}, {"n": 4, "back": 1, "out_ns": 640e3}],
-    "ports": [{"phase": "down", "live": 3, "expected": 0.75, "share": 0.74, "error": 0.01}], "port_down_error": 0.01,
-    "port_down_rtts": 4.0, "port_back_rtts": 9.0, "plane_deviation": 0.001,
-    "rotation": {"sent_packets": [1_000, 1_005], "apart": 0.005, "apart_allowed": 0.005, "repeats": 0.0},
+    "ports": [{"phase": "down", "live": 3, "expected": 0.75, "share": 0.74, "error": 0.01}],
+    "port_down_error": 0.01,
+    "port_down_rtts": 4.0,
+    "port_back_rtts": 9.0,
+    "plane_deviation": 0.001,
+    "rotation": {
+        "sent_packets": [1_000, 1_005],
+        "apart": 0.005,
+        "apart_allowed": 0.005,
+        "repeats": 0.0,
+    },
     "expectations": {"evs_least": 32, "evs_most": 32, "evs_in_turn": 1.0},
-    "dead_at_start": {"evs": 16, "found": 16, "missed": 0, "found_ns": 16_000, "lost": 8, "lost_again": 0, "ev_loss_excess": 0},
-    "kept_during": 0.995, "kept_late": 0.995, "kept_after": 0.995,
-    "lossy_paths": [{"used_after_loss_ns": 0, "losses_before_inactive": 1, "other_plane": 0, "replaced_by": [3]}],
+    "dead_at_start": {
+        "evs": 16,
+        "found": 16,
+        "missed": 0,
+        "found_ns": 16_000,
+        "lost": 8,
+        "lost_again": 0,
+        "ev_loss_excess": 0,
+    },
+    "kept_during": 0.995,
+    "kept_late": 0.995,
+    "kept_after": 0.995,
+    "lossy_paths": [
+        {"used_after_loss_ns": 0, "losses_before_inactive": 1, "other_plane": 0, "replaced_by": [3]}
+    ],
     "groups": {
         "flows": {"min_share": 0.985, "of_line": 0.998, "message_ns": {"p50": 2_400}},
-        "incast": {"of_line": 0.99, "jain": 0.99}, "victim": {"kept": 0.99, "of_line": 0.97},
+        "incast": {"of_line": 0.99, "jain": 0.99},
+        "victim": {"kept": 0.99, "of_line": 0.97},
     },
     "separations": [{"separated_rtts": 12.0, "after": 0.6}],
-}  # fmt: skip
+}
 
 
-def run(transport: str = "mrc", settings: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def run(
+    transport: str = "mrc", settings: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     return {**copy.deepcopy(RUN), "transport": transport, "settings": settings or {}, **more}
 
 
@@ -176,15 +264,29 @@ def sweep(shares: dict[tuple[str, float], tuple[float, float]]) -> list[dict[str
 
 
 GOOD_RING = {
-    ("mrc", 0.0): (0.6, 0.96), ("mrc", 0.001): (0.4, 0.92), ("mrc", 0.01): (0.2, 0.35),
-    ("roce-1p", 0.0): (0.5, 0.5), ("roce-1p", 0.001): (0.2, 0.3), ("roce-1p", 0.01): (0.02, 0.05),
-    ("roce-16", 0.0): (0.6, 0.8), ("roce-16", 0.001): (0.3, 0.5), ("roce-16", 0.01): (0.03, 0.06), ("roce-8", 0.0): (0.6, 0.75),
-}  # fmt: skip
+    ("mrc", 0.0): (0.6, 0.96),
+    ("mrc", 0.001): (0.4, 0.92),
+    ("mrc", 0.01): (0.2, 0.35),
+    ("roce-1p", 0.0): (0.5, 0.5),
+    ("roce-1p", 0.001): (0.2, 0.3),
+    ("roce-1p", 0.01): (0.02, 0.05),
+    ("roce-16", 0.0): (0.6, 0.8),
+    ("roce-16", 0.001): (0.3, 0.5),
+    ("roce-16", 0.01): (0.03, 0.06),
+    ("roce-8", 0.0): (0.6, 0.75),
+}
 BAD_RING = {
-    ("mrc", 0.0): (0.5, 0.7), ("mrc", 0.001): (0.5, 0.4), ("mrc", 0.01): (0.4, 0.6),
-    ("roce-1p", 0.0): (0.9, 0.7), ("roce-1p", 0.001): (0.6, 0.7), ("roce-1p", 0.01): (0.6, 0.7),
-    ("roce-16", 0.0): (0.6, 0.8), ("roce-16", 0.001): (0.6, 0.8), ("roce-16", 0.01): (0.6, 0.8), ("roce-8", 0.0): (0.6, 0.6),
-}  # fmt: skip
+    ("mrc", 0.0): (0.5, 0.7),
+    ("mrc", 0.001): (0.5, 0.4),
+    ("mrc", 0.01): (0.4, 0.6),
+    ("roce-1p", 0.0): (0.9, 0.7),
+    ("roce-1p", 0.001): (0.6, 0.7),
+    ("roce-1p", 0.01): (0.6, 0.7),
+    ("roce-16", 0.0): (0.6, 0.8),
+    ("roce-16", 0.001): (0.6, 0.8),
+    ("roce-16", 0.01): (0.6, 0.8),
+    ("roce-8", 0.0): (0.6, 0.6),
+}
 GOOD_ALL = {
     ("mrc", 0.0): (0.6, 0.9), ("mrc", 0.001): (0.55, 0.88), ("mrc", 0.01): (0.3, 0.6),
     ("roce-1p", 0.0): (0.5, 0.8), ("roce-1p", 0.001): (0.2, 0.76), ("roce-1p", 0.01): (0.1, 0.2),
@@ -200,49 +302,96 @@ BAD: dict[str, Any] = {
     "wrong": 1,
     "failovers": [
         {
-            "last_on_dead_rtts": 20.0, "srtt_ns": 6_400, "losses_per_ev": 9, "lost": 99, "left_queue_pairs": 30, "outages_ns": [(0, 9_000)],
-            "at_ns": 0, "detected_ns": 130_000, "delivered_ns": None,
+            "last_on_dead_rtts": 20.0,
+            "srtt_ns": 6_400,
+            "losses_per_ev": 9,
+            "lost": 99,
+            "left_queue_pairs": 30,
+            "outages_ns": [(0, 9_000)],
+            "at_ns": 0,
+            "detected_ns": 130_000,
+            "delivered_ns": None,
         },
     ],
-    "last_on_dead_rtts": 2.0, "ev_loss_excess": 4, "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0,
+    "last_on_dead_rtts": 2.0,
+    "ev_loss_excess": 4,
+    "outside_busbw_share": 0.6,
+    "whole_busbw_share": 0.6,
+    "step_p99_over_theory": 2.0,
     "flaps": [{"n": 4, "back": 0, "out_ns": None}],
-    "port_down_error": 0.2, "port_down_rtts": 99.0, "port_back_rtts": 99.0, "plane_deviation": 0.2, "untrimmed_loss": 800,
+    "port_down_error": 0.2,
+    "port_down_rtts": 99.0,
+    "port_back_rtts": 99.0,
+    "plane_deviation": 0.2,
+    "untrimmed_loss": 800,
     "rotation": {"sent_packets": [100, 105], "apart": 0.5, "apart_allowed": 0.005, "repeats": 0.1},
-    "expectations": {"evs_least": 20, "evs_most": 40, "evs_in_turn": 0.5}, "beside_background_busbw_bps": 50.0,
-    "dead_at_start": {"evs": 16, "found": 15, "missed": 1, "found_ns": 16_000_000, "lost": 0, "lost_again": 3, "ev_loss_excess": 4},
-    "kept_during": 0.8, "kept_late": 0.8, "kept_after": 0.8,
-    "lossy_paths": [{"used_after_loss_ns": 7, "losses_before_inactive": 3, "other_plane": 1, "replaced_by": []}],
+    "expectations": {"evs_least": 20, "evs_most": 40, "evs_in_turn": 0.5},
+    "beside_background_busbw_bps": 50.0,
+    "dead_at_start": {
+        "evs": 16,
+        "found": 15,
+        "missed": 1,
+        "found_ns": 16_000_000,
+        "lost": 0,
+        "lost_again": 3,
+        "ev_loss_excess": 4,
+    },
+    "kept_during": 0.8,
+    "kept_late": 0.8,
+    "kept_after": 0.8,
+    "lossy_paths": [
+        {"used_after_loss_ns": 7, "losses_before_inactive": 3, "other_plane": 1, "replaced_by": []}
+    ],
     "groups": {
         "flows": {"min_share": 0.5, "of_line": 0.6, "message_ns": {"p50": 7_200}},
-        "incast": {"of_line": 0.5, "jain": 0.5}, "victim": {"kept": 0.5, "of_line": 0.5},
+        "incast": {"of_line": 0.5, "jain": 0.5},
+        "victim": {"kept": 0.5, "of_line": 0.5},
     },
     "separations": [{"separated_rtts": 99.0, "after": 1.0}],
-    "failure_cost": {**RUN["failure_cost"], "extra_ns": 6e9, "extra_percent": 37.5, "slowdown": 1.3, "during_bps": 50.0},
-}  # fmt: skip
+    "failure_cost": {
+        **RUN["failure_cost"],
+        "extra_ns": 6e9,
+        "extra_percent": 37.5,
+        "slowdown": 1.3,
+        "during_bps": 50.0,
+    },
+}
 
 
 def both(parts: tuple[str, ...]) -> dict[bool, dict[str, list[dict[str, Any]]]]:
     """good -> part -> runs of MRC at both placements."""
     return {
-        good: {part: [run(placement=place, **({} if good else BAD)) for place in ("packed", "interleaved")] for part in parts}
+        good: {
+            part: [
+                run(placement=place, **({} if good else BAD)) for place in ("packed", "interleaved")
+            ]
+            for part in parts
+        }
         for good in (True, False)
     }
 
 
 def full_load(**shares: tuple[float, float]) -> list[dict[str, Any]]:
     """Transport -> (least flow, mean)."""
-    return [run(_name(name), groups={"flows": {"min_share": least, "of_line": mean}}) for name, (least, mean) in shares.items()]
+    return [
+        run(_name(name), groups={"flows": {"min_share": least, "of_line": mean}})
+        for name, (least, mean) in shares.items()
+    ]
 
 
 def victims(jain: float, **shares: float) -> list[dict[str, Any]]:
     """Transport -> what its victim keeps."""
     incast = {"jain": jain, "of_line": jain}
     made = {**shares, "mrc_no_penalty": 1.0}
-    return [run(_name(name), groups={"incast": incast, "victim": {"kept": share, "of_line": share}}) for name, share in made.items()]
+    return [
+        run(_name(name), groups={"incast": incast, "victim": {"kept": share, "of_line": share}})
+        for name, share in made.items()
+    ]
 
 
 def one_by_one(fabric: str, *kept: float) -> list[dict[str, Any]]:
-    """Two of four uplinks, one inside the time of the other, then two at once: what is kept during each of the three faults."""
+    """Two of four uplinks, one inside the time of the other, then two at once: what is kept during
+    each of the three faults."""
     ms = 1_000_000
     faults = [(10, 110, ["a"]), (60, 80, ["b"]), (200, 300, ["a", "b"])]
     failovers = [
@@ -269,46 +418,86 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
     "5-7": both(("t0-t1", "wide", "optic", "pair", "technician")),
     "8": both(("main", "reboots", "pair")),
     "10": {
-        good: {**both(("main",))[good], "pair": [run(kept_during=share, kept_after=share + 0.1, wrong=0 if good else 1)]}
+        good: {
+            **both(("main",))[good],
+            "pair": [run(kept_during=share, kept_after=share + 0.1, wrong=0 if good else 1)],
+        }
         for good, share in ((True, 0.87), (False, 0.8))
     },
     "12": {
-        good: {**both(("main",))[good], "pair": [run(settings={LOSS: rate}, **({} if good else BAD)) for rate in (0.01, 0.2)]}
+        good: {
+            **both(("main",))[good],
+            "pair": [run(settings={LOSS: rate}, **({} if good else BAD)) for rate in (0.01, 0.2)],
+        }
         for good in (True, False)
     },
     "14": {
-        good: {**both(("marks",))[good], "main": [run(**{**({} if good else BAD), "separations": [{"after": after}]})]}
+        good: {
+            **both(("marks",))[good],
+            "main": [run(**{**({} if good else BAD), "separations": [{"after": after}]})],
+        }
         for good, after in ((True, 0.02), (False, 0.4))
     },
     "5.2.1": {
         good: {
-            "latency": [run(settings=end, groups={"flows": {"message_ns": {"p50": p50}}}) for end, p50 in zip(ENDS, times, strict=True)],
+            "latency": [
+                run(settings=end, groups={"flows": {"message_ns": {"p50": p50}}})
+                for end, p50 in zip(ENDS, times, strict=True)
+            ],
             "bandwidth": [run(settings=end, **({} if good else BAD)) for end in ENDS],
         }
         for good, times in ((True, (5_090, 6_540)), (False, (5_090, 5_100)))
     },
     "15": {
-        good: {"main": [run(settings={SIZE: s}, busbw_bps=b) for s, b in (("64KiB", low), ("4MiB", high))]}
+        good: {
+            "main": [
+                run(settings={SIZE: s}, busbw_bps=b) for s, b in (("64KiB", low), ("4MiB", high))
+            ]
+        }
         for good, low, high in ((True, 30.0, 96.0), (False, 95.0, 90.0))
     },
-    "16": {good: {part: sweep(shares) for part in ("main", "eight")} for good, shares in ((True, GOOD_RING), (False, BAD_RING))},
+    "16": {
+        good: {part: sweep(shares) for part in ("main", "eight")}
+        for good, shares in ((True, GOOD_RING), (False, BAD_RING))
+    },
     "17": {
-        good: {"main": sweep(shares), "pod": [run("mrc", {SIZE: "4MiB"}), run("roce-1p", {SIZE: "4MiB"}, busbw_bps=roce)]}
+        good: {
+            "main": sweep(shares),
+            "pod": [run("mrc", {SIZE: "4MiB"}), run("roce-1p", {SIZE: "4MiB"}, busbw_bps=roce)],
+        }
         for good, shares, roce in ((True, GOOD_ALL, 90.0), (False, BAD_ALL, 99.0))
     },
     "19": {
-        True: {"pair": [*one_by_one("cluster-d", 0.99, 0.98, 1.0), *one_by_one("cluster-d-100.toml", 0.69, 0.49, 0.5)]},
-        False: {"pair": [*one_by_one("cluster-d", 0.99, 0.7, 1.0), *one_by_one("cluster-d-100.toml", 0.63, 0.3, 0.5)]},
+        True: {
+            "pair": [
+                *one_by_one("cluster-d", 0.99, 0.98, 1.0),
+                *one_by_one("cluster-d-100.toml", 0.69, 0.49, 0.5),
+            ]
+        },
+        False: {
+            "pair": [
+                *one_by_one("cluster-d", 0.99, 0.7, 1.0),
+                *one_by_one("cluster-d-100.toml", 0.63, 0.3, 0.5),
+            ]
+        },
     },
     "22": {
         good: {
             "main": [
-                run(name, {SENDERS: count}, groups={"incast": {"of_line": used, "queue_mean_bytes": queue}}, pfc={"pauses": pauses})
+                run(
+                    name,
+                    {SENDERS: count},
+                    groups={"incast": {"of_line": used, "queue_mean_bytes": queue}},
+                    pfc={"pauses": pauses},
+                )
                 for name, used in zip(("default", "nvidia", "often"), shares, strict=True)
                 for count, pauses in ((2, few), (15, many))
             ]
         }
-        for good, shares, queue, few, many in ((True, (0.99, 0.9, 0.8), 3e5, 0, 40), (False, (0.9, 0.9, 0.8), 3e6, 7, 0))
+        for good, shares, queue, few, many in (
+            (True, (0.99, 0.9, 0.8), 3e5, 0, 40),
+            (False, (0.9, 0.9, 0.8), 3e6, 7, 0),
+        )
     },
     "endpoint": {
         good: {
@@ -323,24 +512,38 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
                 ),
                 run("mrc-no-trim", untrimmed_loss=9 - bad, false_bad=9 - bad),
             ],
-            "reverse": [run("mrc", packets={"lost": 90}), run("mrc-no-probes", packets={"lost": 900 if good else 90})],
+            "reverse": [
+                run("mrc", packets={"lost": 90}),
+                run("mrc-no-probes", packets={"lost": 900 if good else 90}),
+            ],
         }
         for good, bad in ((True, 0), (False, 9))
     },
     "ecmp": {
         good: {
             "load": [run("mrc", groups=spread(srv6)), run("mrc-ecmp", groups=spread(hashed))],
-            "main": [run(name, step_time_ns={"max": ns}) for name, ns in zip(("mrc", "mrc-ecmp", "mrc-ecmp-static"), slowest, strict=True)],
+            "main": [
+                run(name, step_time_ns={"max": ns})
+                for name, ns in zip(("mrc", "mrc-ecmp", "mrc-ecmp-static"), slowest, strict=True)
+            ],
             "moved": [
                 run(name, step_time_ns={"max": ns})
-                for name, ns in zip(("mrc-ecmp-resilient", "mrc-ecmp", "mrc-ecmp-static"), slowest, strict=True)
+                for name, ns in zip(
+                    ("mrc-ecmp-resilient", "mrc-ecmp", "mrc-ecmp-static"), slowest, strict=True
+                )
             ],
         }
-        for good, srv6, hashed, slowest in ((True, 0.97, 0.93, (200e3, 260e3, 250e3)), (False, 0.5, 0.3, (200e3, 180e3, 190e3)))
+        for good, srv6, hashed, slowest in (
+            (True, 0.97, 0.93, (200e3, 260e3, 250e3)),
+            (False, 0.5, 0.3, (200e3, 180e3, 190e3)),
+        )
     },
     "planes": {
         good: {
-            "main": [run("mrc", **more), run("mrc-strict", outside_busbw_share=share, degraded_busbw_bps=50.0)],
+            "main": [
+                run("mrc", **more),
+                run("mrc-strict", outside_busbw_share=share, degraded_busbw_bps=50.0),
+            ],
             "all-to-all": [run(**more)],
             "beside": [run(**more)],
         }
@@ -349,28 +552,76 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
     "operations": {
         good: {
             "nic": [
-                *(run(name, packets={"lost": lost}, kept_late=0.75) for name in ("mrc", "mrc-strict")),
+                *(
+                    run(name, packets={"lost": lost}, kept_late=0.75)
+                    for name in ("mrc", "mrc-strict")
+                ),
                 run(
                     "mrc-mapped",
                     packets={"lost": 100},
                     kept_late=late,
-                    mapper={"faults": [{"named": bool(named), "named_ns": 2e5 if named else None}], "wrong": wrong},
+                    mapper={
+                        "faults": [{"named": bool(named), "named_ns": 2e5 if named else None}],
+                        "wrong": wrong,
+                    },
                 ),
             ],
-            "millisecond": [run("mrc-mapped-1ms", mapper={"faults": [{"named_ns": 1.2e7 if good else 5e7}], "wrong": wrong})],
-            "transceiver": [run(settings={"fault.0.for": span}, qp_errors=errors) for span in SPANS],
+            "millisecond": [
+                run(
+                    "mrc-mapped-1ms",
+                    mapper={"faults": [{"named_ns": 1.2e7 if good else 5e7}], "wrong": wrong},
+                )
+            ],
+            "transceiver": [
+                run(settings={"fault.0.for": span}, qp_errors=errors) for span in SPANS
+            ],
             "start": [
                 run("mrc", untrimmed_loss=50 if good else 0),
-                run("mrc-mapped", untrimmed_loss=0 if good else 7, mapper={"denied_at_start": 1 + named, "wrong": wrong}),
+                run(
+                    "mrc-mapped",
+                    untrimmed_loss=0 if good else 7,
+                    mapper={"denied_at_start": 1 + named, "wrong": wrong},
+                ),
             ],
-            "down": [run("mrc-mapped", mapper={"faults": [{"named_ns": 1e4 if good else None}], "wrong": wrong})],
+            "down": [
+                run(
+                    "mrc-mapped",
+                    mapper={"faults": [{"named_ns": 1e4 if good else None}], "wrong": wrong},
+                )
+            ],
         }
-        for good, lost, late, named, wrong, errors in ((True, 500, 0.75, 1, 0, 2), (False, 120, 0.5, 0, 1, 0))
+        for good, lost, late, named, wrong, errors in (
+            (True, 500, 0.75, 1, 0, 2),
+            (False, 120, 0.5, 0, 1, 0),
+        )
     },
-    "18": {good: {"main": [run(name, **({} if good else BAD)) for name in ("mrc", "mrc-no-penalty", "mrc-1p")]} for good in (True, False)},
+    "18": {
+        good: {
+            "main": [
+                run(name, **({} if good else BAD)) for name in ("mrc", "mrc-no-penalty", "mrc-1p")
+            ]
+        }
+        for good in (True, False)
+    },
     "20": {
-        True: {"main": full_load(mrc=(0.998, 0.999), pfc=(0.33, 0.6), pfc_8=(0.6, 0.7), dcqcn=(0.4, 0.6), dcqcn_8=(0.6, 0.8))},
-        False: {"main": full_load(mrc=(0.7, 0.9), pfc=(0.8, 0.9), pfc_8=(0.6, 0.7), dcqcn=(0.1, 0.6), dcqcn_8=(0.6, 0.6))},
+        True: {
+            "main": full_load(
+                mrc=(0.998, 0.999),
+                pfc=(0.33, 0.6),
+                pfc_8=(0.6, 0.7),
+                dcqcn=(0.4, 0.6),
+                dcqcn_8=(0.6, 0.8),
+            )
+        },
+        False: {
+            "main": full_load(
+                mrc=(0.7, 0.9),
+                pfc=(0.8, 0.9),
+                pfc_8=(0.6, 0.7),
+                dcqcn=(0.1, 0.6),
+                dcqcn_8=(0.6, 0.6),
+            )
+        },
     },
     "21": {
         True: {"main": victims(0.99, mrc=1.0, mrc_8=0.99, pfc=0.2, dcqcn=0.75, dcqcn_8=0.9)},
@@ -385,11 +636,15 @@ def evidence(parts: dict[str, list[dict[str, Any]]]) -> Evidence:
 
 def judged(claim: int, ok: bool | None) -> Row:
     numbers = {"value": "mrc flap_growth" if ok is None else "mrc seed"}
-    return Statement(claim, "text", seen="seen", numbers=numbers, holds=f"value == {int(ok or 0)}").judged(evidence({"main": [run()]}))
+    return Statement(
+        claim, "text", seen="seen", numbers=numbers, holds=f"value == {int(ok or 0)}"
+    ).judged(evidence({"main": [run()]}))
 
 
 def test_what_dcqcn_has_not_settled_is_said_beside_the_figure() -> None:
-    level, moving = ({"dcqcn": {"settled_ns": 2e6, "waited_ns": 3e6, "level": so}} for so in (True, False))
+    level, moving = (
+        {"dcqcn": {"settled_ns": 2e6, "waited_ns": 3e6, "level": so}} for so in (True, False)
+    )
     runs = [
         run("roce", run="a", **level),
         run("roce", run="b", seed=2, **moving),
@@ -397,7 +652,9 @@ def test_what_dcqcn_has_not_settled_is_said_beside_the_figure() -> None:
         run("mrc", run="d", seed=4),
     ]
     seen = {
-        name: Statement(1, "text", seen="{value}", numbers={"value": f"{name} seed"}, holds="value > 0")
+        name: Statement(
+            1, "text", seen="{value}", numbers={"value": f"{name} seed"}, holds="value > 0"
+        )
         .judged(evidence({"main": runs}))
         .seen
         for name in ("mrc", "roce")
@@ -412,33 +669,63 @@ def verdicts(id: str, parts: dict[str, list[dict[str, Any]]]) -> list[Row]:
 @pytest.mark.parametrize("id", CASES)
 def test_agrees_where_it_agrees(id: str) -> None:
     rows = verdicts(id, CASES[id][True])
-    assert rows and {row.verdict for row in rows} == {AGREES}, [(r.claim, r.seen, r.verdict) for r in rows if r.verdict != AGREES]
+    assert rows and {row.verdict for row in rows} == {AGREES}, [
+        (r.claim, r.seen, r.verdict) for r in rows if r.verdict != AGREES
+    ]
     assert all(row.why == "" and row.seen and row.asked for row in rows)
 
 
 @pytest.mark.parametrize("id", CASES)
 def test_differs_where_it_differs_and_says_why(id: str) -> None:
     rows = verdicts(id, CASES[id][False])
-    assert {row.verdict for row in rows} == {DIFFERS}, [(r.claim, r.seen, r.verdict) for r in rows if r.verdict != DIFFERS]
+    assert {row.verdict for row in rows} == {DIFFERS}, [
+        (r.claim, r.seen, r.verdict) for r in rows if r.verdict != DIFFERS
+    ]
     assert all(row.why for row in rows)
 
 
 @pytest.mark.parametrize("id", CASES)
 def test_each_number_that_is_judged_can_fail(id: str) -> None:
     for name, statement in chosen([id])[0].statements.items():
-        for left in {condition.split()[0] for condition in statement.holds.split(", ") if not statement.cannot}:
-            only = ", ".join(condition for condition in statement.holds.split(", ") if condition.split()[0] == left)
-            assert replace(statement, holds=only).judged(evidence(CASES[id][False])).verdict == DIFFERS, f"{id}.{name}: {only}"
+        for left in {
+            condition.split()[0]
+            for condition in statement.holds.split(", ")
+            if not statement.cannot
+        }:
+            only = ", ".join(
+                condition
+                for condition in statement.holds.split(", ")
+                if condition.split()[0] == left
+            )
+            assert (
+                replace(statement, holds=only).judged(evidence(CASES[id][False])).verdict == DIFFERS
+            ), f"{id}.{name}: {only}"
 
 
 def test_near_its_bound_is_no_verdict() -> None:
     def of(kept: list[float], holds: str = "value >= 0.98", seeds: int = 1) -> Row:
-        runs = [run(seed=seed + 10 * i, kept_after=value) for i in range(seeds) for seed, value in enumerate(kept)]
-        it = Statement(seen="{value:.2f}", why="it was so", numbers={"value": "mrc kept_after", "seed": "mrc seed"}, holds=holds)
+        runs = [
+            run(seed=seed + 10 * i, kept_after=value)
+            for i in range(seeds)
+            for seed, value in enumerate(kept)
+        ]
+        it = Statement(
+            seen="{value:.2f}",
+            why="it was so",
+            numbers={"value": "mrc kept_after", "seed": "mrc seed"},
+            holds=holds,
+        )
         return it.judged(evidence({"main": runs}))
 
-    assert (row := of([0.99, 0.97, 0.995])).verdict == AT_THRESHOLD and (row.low, row.high, row.n) == (0.97, 0.995, 3)
-    assert row.why.startswith("the range over seeds lies on both sides of the bound") and "it was so" in row.why
+    assert (row := of([0.99, 0.97, 0.995])).verdict == AT_THRESHOLD and (
+        row.low,
+        row.high,
+        row.n,
+    ) == (0.97, 0.995, 3)
+    assert (
+        row.why.startswith("the range over seeds lies on both sides of the bound")
+        and "it was so" in row.why
+    )
     assert of([0.99, 0.97, 0.96]).verdict == AT_THRESHOLD  # whatever the median
     assert of([0.99, 0.98, 0.995]).verdict == AGREES and of([0.97, 0.96]).verdict == DIFFERS
     assert of([0.99]).verdict == AGREES and of([0.99]).low is None
@@ -446,66 +733,119 @@ def test_near_its_bound_is_no_verdict() -> None:
     assert of(nine).verdict == AGREES  # the 95 % interval leaves the least and the largest out
     assert of(nine, "value >= 0.98, seed > 9").verdict == DIFFERS  # one that clearly fails decides
     assert of([0.99, 0.97], "value == 0.97").verdict == DIFFERS  # of a count nothing is near
-    assert overall([AGREES, AT_THRESHOLD, COMPUTED, CANNOT]) == AT_THRESHOLD and overall([COMPUTED]) == COMPUTED
+    assert (
+        overall([AGREES, AT_THRESHOLD, COMPUTED, CANNOT]) == AT_THRESHOLD
+        and overall([COMPUTED]) == COMPUTED
+    )
 
 
 @pytest.mark.parametrize("id", CASES)
 def test_without_runs_nothing_is_claimed(id: str) -> None:
     assert {row.verdict for row in verdicts(id, {})} == {NO_DATA}
-    failed = {part: [{**r, "outcome": "died", "busbw_bps": None} for r in runs] for part, runs in CASES[id][True].items()}
-    assert AGREES not in {row.verdict for row in verdicts(id, failed)}  # of runs that died nothing is to be concluded
+    failed = {
+        part: [{**r, "outcome": "died", "busbw_bps": None} for r in runs]
+        for part, runs in CASES[id][True].items()
+    }
+    # of runs that died nothing is to be concluded
+    assert AGREES not in {row.verdict for row in verdicts(id, failed)}
 
 
 @pytest.mark.parametrize(
     ("id", "more", "text"),
     [
-        ("9a", {"port_back_rtts": None, "ports": [{"phase": "up", "live": 4, "expected": 1.0, "share": 0.5}]}, "never"),
+        (
+            "9a",
+            {
+                "port_back_rtts": None,
+                "ports": [{"phase": "up", "live": 4, "expected": 1.0, "share": 0.5}],
+            },
+            "never",
+        ),
         (
             "13",
-            {"lossy_paths": [{"used_after_loss_ns": None, "losses": 9, "losses_before_inactive": 9, "other_plane": 0, "replaced_by": [3]}]},
+            {
+                "lossy_paths": [
+                    {
+                        "used_after_loss_ns": None,
+                        "losses": 9,
+                        "losses_before_inactive": 9,
+                        "other_plane": 0,
+                        "replaced_by": [3],
+                    }
+                ]
+            },
             "packets to the end",
         ),
     ],
 )
 def test_what_never_came_differs(id: str, more: dict[str, Any], text: str) -> None:
-    (row,) = [row for row in verdicts(id, {part: [run(**more)] for part in ("main", "marks")}) if text in row.seen]
+    (row,) = [
+        row
+        for row in verdicts(id, {part: [run(**more)] for part in ("main", "marks")})
+        if text in row.seen
+    ]
     assert row.verdict == DIFFERS and row.to_dict()["value"] is None  # JSON has no infinity
 
 
 def test_a_lossy_path_that_is_never_left_differs_at_any_rate() -> None:
-    paths = [{"used_after_loss_ns": None, "losses": 9, "losses_before_inactive": 9, "other_plane": 0, "replaced_by": []}]
+    paths = [
+        {
+            "used_after_loss_ns": None,
+            "losses": 9,
+            "losses_before_inactive": 9,
+            "other_plane": 0,
+            "replaced_by": [],
+        }
+    ]
     runs = [run(settings={LOSS: 0.01}), run(settings={LOSS: 0.5}, lossy_paths=paths)]
     (row,) = [row for row in verdicts("12", {"pair": runs}) if row.verdict == DIFFERS]
-    assert row.claim.endswith("the lossy EV is inactive at once") and row.seen == "never ns in the worst of 2 runs"
+    assert (
+        row.claim.endswith("the lossy EV is inactive at once")
+        and row.seen == "never ns in the worst of 2 runs"
+    )
 
 
 def test_of_runs_that_were_stopped_nothing_is_concluded() -> None:
-    stopped, late = (verdicts("10", {part: [run(outcome=outcome)] for part in ("main", "pair")}) for outcome in ("interrupted", "timeout"))
+    stopped, late = (
+        verdicts("10", {part: [run(outcome=outcome)] for part in ("main", "pair")})
+        for outcome in ("interrupted", "timeout")
+    )
     assert {row.verdict for row in stopped} == {NO_DATA}
     assert late[0].verdict == DIFFERS and "1 wrong, failed or in error" in late[0].seen
 
 
 def test_every_claim_of_the_paper_is_there_once_and_has_evidence_or_a_reason() -> None:
-    assert [claim.number for claim in CLAIMS] == list(range(1, 38)) and all(claim.source and claim.text.endswith(".") for claim in CLAIMS)
+    assert [claim.number for claim in CLAIMS] == list(range(1, 38)) and all(
+        claim.source and claim.text.endswith(".") for claim in CLAIMS
+    )
     statements = [statement for figure in FIGURES for statement in figure.statements.values()]
     assert {statement.claim for statement in statements} == set(range(1, 38))
-    assert all(it.text and bool(it.cannot) != bool(it.asked and it.seen and it.unit) for it in statements)
+    assert all(
+        it.text and bool(it.cannot) != bool(it.asked and it.seen and it.unit) for it in statements
+    )
 
 
 def test_texts_are_used_and_no_other_is_asked_for() -> None:
     for figure in FIGURES:
         rows = figure.evaluate(Evidence())  # every name in a text or a condition has a number
-        assert [row.claim for row in rows] == [statement.text for statement in figure.statements.values()]
-        assert figure.parts or {row.verdict for row in rows} == {COMPUTED}  # what is computed needs no run
+        assert [row.claim for row in rows] == [
+            statement.text for statement in figure.statements.values()
+        ]
+        # what is computed needs no run
+        assert figure.parts or {row.verdict for row in rows} == {COMPUTED}
         statements = figure.statements.values()
         assert all(bool(it.holds) != bool(it.cannot) for it in statements)
         assert {it.part for it in statements} <= {"", *(part.name for part in figure.parts)}
     words, shared, figures = (tomllib.loads(TEXTS)[key] for key in ("words", "shared", "figure"))
-    assert set(shared) <= {table.get("like") for figure in figures.values() for table in figure["says"].values()}
+    assert set(shared) <= {
+        table.get("like") for figure in figures.values() for table in figure["says"].values()
+    }
     assert all(f"{{{word}}}" in TEXTS for word in words)
     every = [statement for figure in FIGURES for statement in figure.statements.values()]
     assert {it.by for it in every} == {"", *OF_PARTS}
-    assert set(OF_RUNS) <= {words.split()[1] for it in every for words in it.numbers.values() if " " in words}
+    assert set(OF_RUNS) <= {
+        words.split()[1] for it in every for words in it.numbers.values() if " " in words
+    }
 
 
 @pytest.mark.parametrize(
@@ -520,9 +860,17 @@ def test_texts_are_used_and_no_other_is_asked_for() -> None:
     ],
 )
 def test_conditions(holds: str, kept: float | None, verdict: str) -> None:
-    it = Statement(seen="{value:at .0% of it}{seed:+.0f}", numbers={"value": "mrc kept_after", "seed": "mrc seed"}, holds=holds)
+    it = Statement(
+        seen="{value:at .0% of it}{seed:+.0f}",
+        numbers={"value": "mrc kept_after", "seed": "mrc seed"},
+        holds=holds,
+    )
     row = it.judged(evidence({"main": [run(kept_after=kept)]}))
-    assert row.verdict == verdict and row.seen == ("+1" if kept is None else f"at {100 * kept:.0f} % of it+1") and row.value == kept
+    assert (
+        row.verdict == verdict
+        and row.seen == ("+1" if kept is None else f"at {100 * kept:.0f} % of it+1")
+        and row.value == kept
+    )
 
 
 def test_numbers_are_of_a_part_its_settings_and_of_each_other() -> None:
@@ -535,9 +883,15 @@ def test_numbers_are_of_a_part_its_settings_and_of_each_other() -> None:
         "none": "c / b",
     }
     runs = [
-        run("roce", {"size": size}, kept_after=kept, placement=place) for size, kept, place in (("1", 6, "interleaved"), ("2", 3, "packed"))
+        run("roce", {"size": size}, kept_after=kept, placement=place)
+        for size, kept, place in (("1", 6, "interleaved"), ("2", 3, "packed"))
     ]
-    it = Statement(part="x", seen="{value} {less} {both} {none:.0f}", numbers={"c": "mrc kept_after", **numbers}, holds="value > 0")
+    it = Statement(
+        part="x",
+        seen="{value} {less} {both} {none:.0f}",
+        numbers={"c": "mrc kept_after", **numbers},
+        holds="value > 0",
+    )
     assert it.judged(evidence({"x": runs})).seen == "2.0 3.0 9.0 –"
     with pytest.raises(KeyError):
         Statement(seen="{value}", numbers={"value": "nothing"}).judged(Evidence())
@@ -550,7 +904,11 @@ def test_numbers_are_of_a_part_its_settings_and_of_each_other() -> None:
         ('draw = "loads"', 'draw = "load"', "figure.ecmp.draw = 'load': there are"),
         ('like = "rides"', 'like = "ride"', "figure.4.says.rides.like = 'ride': there are"),
         ('by = "ride"', 'by = "rides"', "shared.rides.by = 'rides': there are"),
-        ('holds = "value == 0"', 'holds = "value = 0"', "shared.rides.holds = 'value = 0' must be conditions like"),
+        (
+            'holds = "value == 0"',
+            'holds = "value = 0"',
+            "shared.rides.holds = 'value = 0' must be conditions like",
+        ),
     ],
 )
 def test_texts_are_checked(right: str, wrong: str, said: str) -> None:
@@ -561,12 +919,19 @@ def test_texts_are_checked(right: str, wrong: str, said: str) -> None:
 
 def test_claims_gather_their_evidence_from_all_figures() -> None:
     def figure(id: str, rows: list[Row], doubtful: int = 0) -> dict[str, Any]:
-        return {"id": id, "rows": [row.to_dict() for row in rows], "parts": [{"not_trustworthy": doubtful}]}
+        return {
+            "id": id,
+            "rows": [row.to_dict() for row in rows],
+            "parts": [{"not_trustworthy": doubtful}],
+        }
 
     first = figure("8", [judged(7, True), judged(19, False)])
     second = figure("9c", [judged(7, True)], doubtful=1)
     by_number = {claim["number"]: claim for claim in by_claim([first, second])}
-    assert len(by_number) == 37 and [row["figure"] for row in by_number[7]["evidence"]] == ["8", "9c"]
+    assert len(by_number) == 37 and [row["figure"] for row in by_number[7]["evidence"]] == [
+        "8",
+        "9c",
+    ]
     assert [row["doubtful"] for row in by_number[7]["evidence"]] == [False, True]
     assert [by_number[number]["verdict"] for number in (7, 19, 20)] == [AGREES, DIFFERS, NO_DATA]
     assert by_number[20]["why"] and not by_number[7]["why"]
@@ -575,28 +940,65 @@ def test_claims_gather_their_evidence_from_all_figures() -> None:
 
 def test_what_ran_out_of_time_counts_with_what_it_did() -> None:
     late = run("roce-16", {SIZE: "4MiB", LOSS: 0.01}, outcome="timeout", busbw_bps=None)
-    main = [r for r in sweep(GOOD_RING) if (r["transport"], r["settings"]) != ("roce-16", late["settings"])]
-    (row,) = [r for r in verdicts("16", {"main": [*main, late]}) if r.claim == "at 1 % loss RoCE is unusable"]
+    main = [
+        r
+        for r in sweep(GOOD_RING)
+        if (r["transport"], r["settings"]) != ("roce-16", late["settings"])
+    ]
+    (row,) = [
+        r
+        for r in verdicts("16", {"main": [*main, late]})
+        if r.claim == "at 1 % loss RoCE is unusable"
+    ]
     assert row.verdict == AGREES and "1 of 1 runs out of time" in row.seen and row.value == 0
-    assert bus_share(made(Run, **{**late, "outcome": "died"})) is None and bus_share(made(Run, **run(busbw_bps=50.0))) == 0.5
+    assert (
+        bus_share(made(Run, **{**late, "outcome": "died"})) is None
+        and bus_share(made(Run, **run(busbw_bps=50.0))) == 0.5
+    )
 
 
 def test_figures_of_runs_by_key() -> None:
     one = made(Run, failovers=[{"lost": 2}], groups={"victim": {"kept": 0.5}}, seed=3, delayed=True)
     assert value_of(one, "failovers.0.lost") == 2 and value_of(one, "groups.victim.kept") == 0.5
-    for key in ("failovers.1.lost", "failovers.first", "groups.incast.kept", "busbw_bps", "delayed", "t0_ns", "groups", "no_such_key"):
+    for key in (
+        "failovers.1.lost",
+        "failovers.first",
+        "groups.incast.kept",
+        "busbw_bps",
+        "delayed",
+        "t0_ns",
+        "groups",
+        "no_such_key",
+    ):
         assert value_of(one, key) is None
     assert value_of(one, lambda r: r.seed + 1) == 4
 
 
 def test_medians_are_over_the_runs_asked_for() -> None:
-    e = evidence({"m": [run(settings={SIZE: s}, seed=n, busbw_bps=b) for s, n, b in (("a", 1, 10.0), ("a", 2, 30.0), ("b", 1, 90.0))]})
-    assert e.median("m", "mrc", "busbw_bps", {SIZE: "a"}) == 20 and e.median("m", "mrc", "busbw_bps") == 30
-    assert e.settings("m", SIZE) == ["a", "b"] and e.median("m", "roce", "busbw_bps") is None and e.median("x", "mrc", "busbw_bps") is None
+    e = evidence(
+        {
+            "m": [
+                run(settings={SIZE: s}, seed=n, busbw_bps=b)
+                for s, n, b in (("a", 1, 10.0), ("a", 2, 30.0), ("b", 1, 90.0))
+            ]
+        }
+    )
+    assert (
+        e.median("m", "mrc", "busbw_bps", {SIZE: "a"}) == 20
+        and e.median("m", "mrc", "busbw_bps") == 30
+    )
+    assert (
+        e.settings("m", SIZE) == ["a", "b"]
+        and e.median("m", "roce", "busbw_bps") is None
+        and e.median("x", "mrc", "busbw_bps") is None
+    )
 
 
 def test_overall() -> None:
-    verdicts = [[judged(1, ok).verdict for ok in oks] for oks in ((True, True), (True, False, None), (True, None), ())]
+    verdicts = [
+        [judged(1, ok).verdict for ok in oks]
+        for oks in ((True, True), (True, False, None), (True, None), ())
+    ]
     assert [overall(v) for v in verdicts] == [AGREES, DIFFERS, NO_DATA, NO_DATA]
 
 
@@ -604,22 +1006,51 @@ def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     """Through the real summary: the evaluation reads what the runner writes."""
     scenario = (figure := chosen(["18"])[0]).parts[0].load(True)
     shares = dict.fromkeys(("mrc", "mrc-no-penalty", "mrc-1p"), (0.95, 0.99))
-    summary = synthetic.make(tmp_path, scenario, {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in shares.items()})
-    assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 2 + [CANNOT]
+    summary = synthetic.make(
+        tmp_path,
+        scenario,
+        {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in shares.items()},
+    )
+    assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 2 + [
+        CANNOT
+    ]
     from scenarios.figures.stored import Stored
 
     files = DRAW[figure.draw]({"main": Stored(tmp_path)}, tmp_path, "fig-18")
-    assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)
+    assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(
+        path.stat().st_size > 5000 for path in files
+    )
 
 
 def test_a_ladder_shows_the_direction_that_is_farthest_off() -> None:
-    phases = [("down", 3, 0.74, 0.013), ("down", 3, 0.7, 0.06), ("down", 2, 0.5, 0.0), ("up", 3, 0.1, 0.9)]
-    ports = [{"phase": at, "live": live, "expected": 0.75, "share": share, "error": error} for at, live, share, error in phases]
-    shown = nic_ports.ladder(evidence({"main": [run(ports=ports), run(ports=ports[2:], seed=2)]}), "main")
-    assert shown == {"ladder": "3 ports: 70.0 %, 2 ports: 50.0 %", "expected": "3 ports: 75.0 %, 2 ports: 75.0 %"}
+    phases = [
+        ("down", 3, 0.74, 0.013),
+        ("down", 3, 0.7, 0.06),
+        ("down", 2, 0.5, 0.0),
+        ("up", 3, 0.1, 0.9),
+    ]
+    ports = [
+        {"phase": at, "live": live, "expected": 0.75, "share": share, "error": error}
+        for at, live, share, error in phases
+    ]
+    shown = nic_ports.ladder(
+        evidence({"main": [run(ports=ports), run(ports=ports[2:], seed=2)]}), "main"
+    )
+    assert shown == {
+        "ladder": "3 ports: 70.0 %, 2 ports: 50.0 %",
+        "expected": "3 ports: 75.0 %, 2 ports: 75.0 %",
+    }
 
 
 def test_a_page_shows_the_seeds_beside_a_number() -> None:
     row = judged(7, True).to_dict() | {"seen": "4 us", "unit": "us"}
-    assert [text for text, _ in page._seen({**row, "low": 3.0, "high": 4.25, "n": 10})] == ["4 us", "\n3 to 4.25 us, 10 seeds", ""]
-    assert [text for text, _ in page._seen({**row, "low": None, "why": "so"})] == ["4 us", "", "\nso"]
+    assert [text for text, _ in page._seen({**row, "low": 3.0, "high": 4.25, "n": 10})] == [
+        "4 us",
+        "\n3 to 4.25 us, 10 seeds",
+        "",
+    ]
+    assert [text for text, _ in page._seen({**row, "low": None, "why": "so"})] == [
+        "4 us",
+        "",
+        "\nso",
+    ]

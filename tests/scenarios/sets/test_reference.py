@@ -1,4 +1,5 @@
-"""Stored figures and tables: each has a stamp, each page shows what is stored, and what is stale is made again and nothing else."""
+"""Stored figures and tables: each has a stamp, each page shows what is stored, and what is stale is
+made again and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +21,16 @@ from scenarios.sets.paper.claims import Evidence
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.provenance import OfPart, Stamp
 from scenarios.sets.reference import BLOCK, ITEMS, Reference, chosen
-from scenarios.sets.tables.table import FUNCTIONS, TABLES, Cell, Row, StoredTable, Table, of, read_tables
+from scenarios.sets.tables.table import (
+    FUNCTIONS,
+    TABLES,
+    Cell,
+    Row,
+    StoredTable,
+    Table,
+    of,
+    read_tables,
+)
 from testbed.errors import UserError
 from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED
@@ -39,11 +49,11 @@ corner = "transport"
 columns = [{head = "slowest", value = "step_time_ns.max", form = ".1f µs"}, {head = "loss", value = "untrimmed_loss / 2", form = ".0f"}]
 rows = [{head = "MRC", of = "mrc"}]
 files = {"tiny.csv" = "tiny/main/runs.csv"}
-"""
+"""  # noqa: E501
 TINY = read_tables(TOML)[0]
 
 
-# --- what is stored ------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def test_everything_that_is_stored_has_a_stamp(tmp_path: Path) -> None:
@@ -57,14 +67,22 @@ def test_everything_that_is_stored_has_a_stamp(tmp_path: Path) -> None:
     (tmp_path / "of-nobody.png").write_bytes(b"")
     (tmp_path / "paper" / "16" / "fig-16-old.png").write_bytes(b"")
     for name in ("paper/16/figure.json", "tables/demo.json"):
-        (tmp_path / name).write_text(json.dumps({**json.loads((tmp_path / name).read_text()), "stamp": None}))
-    pictures = ["goodput.png", "of-nobody.png", *(f"paper/16/fig-16{end}.png" for end in ("-old", "-sixteen", ""))]
+        (tmp_path / name).write_text(
+            json.dumps({**json.loads((tmp_path / name).read_text()), "stamp": None})
+        )
+    pictures = [
+        "goodput.png",
+        "of-nobody.png",
+        *(f"paper/16/fig-16{end}.png" for end in ("-old", "-sixteen", "")),
+    ]
     assert copy.unstamped() == ["paper/16/figure.json", "tables/demo.json", *pictures]
 
 
 @pytest.mark.dear("asks the scenarios of all that is stored")
 def test_every_page_shows_what_is_stored(tmp_path: Path) -> None:
-    assert [path.name for path, _ in STORED.rewritten()] == [], f"write the pages' tables anew: .venv/bin/{provenance.AGAIN}"
+    assert [path.name for path, _ in STORED.rewritten()] == [], (
+        f"write the pages' tables anew: .venv/bin/{provenance.AGAIN}"
+    )
     for path in STORED.paths():
         there = tmp_path / path.relative_to(STORED.pages)
         there.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +91,9 @@ def test_every_page_shows_what_is_stored(tmp_path: Path) -> None:
     assert list(copy.rewritten()) == []
     page = tmp_path / "docs" / "how" / "paper.md"
     text = page.read_text()
-    page.write_text(text.replace("<!-- table: paper -->\n", "<!-- table: paper -->\nA number of mine: 7.\n"))
+    page.write_text(
+        text.replace("<!-- table: paper -->\n", "<!-- table: paper -->\nA number of mine: 7.\n")
+    )
     assert [(path.name, new == text) for path, new in copy.rewritten()] == [("paper.md", True)]
     page.write_text(text.replace("<!-- table: paper -->", "<!-- table: papers -->"))
     with pytest.raises(UserError, match="there is no table 'papers'"):
@@ -87,14 +107,16 @@ def test_the_page_of_the_paper_is_made_of_the_figures() -> None:
     assert data["claims"] == json.loads(json.dumps(series.by_claim(data["figures"])))
 
 
-# --- what is declared ----------------------------------------------------------------------------------------------
+# --- what is declared -----------------------------------------------------------------------------
 
 
 def test_each_table_is_on_one_page_and_its_name_is_its_own() -> None:
     assert len({item.id for item in ITEMS}) == len(ITEMS)
     shown = [found["id"] for path in STORED.paths() for found in BLOCK.finditer(path.read_text())]
     of_the_set = {reference.CLAIMS, reference.DIFFERING}  # of which several pages may speak
-    assert sorted(id for id in shown if id not in of_the_set) == sorted([speed.NAME, *(table.id for table in TABLES if table.rows)])
+    assert sorted(id for id in shown if id not in of_the_set) == sorted(
+        [speed.NAME, *(table.id for table in TABLES if table.rows)]
+    )
 
 
 @pytest.mark.parametrize("table", TABLES, ids=[table.id for table in TABLES])
@@ -105,17 +127,35 @@ def test_a_table_asks_what_its_scenarios_have(table: Table) -> None:
             line = row.and_of(column)
             scenario = known[line.part or table.parts[0].name]
             assert line.of in {transport.name for transport in scenario.transports}, line
-            settings = [{**variant.settings, "placement": place} for variant in scenario.variants for place in scenario.workload.placement]
+            settings = [
+                {**variant.settings, "placement": place}
+                for variant in scenario.variants
+                for place in scenario.workload.placement
+            ]
             assert any(line.where.items() <= values.items() for values in settings), line
-            names = [name.rpartition(":") for name in line.value.split()[::2] if not name[0].isdigit()]
-            assert all(key in FUNCTIONS or key.split(".")[0] in Run.__struct_fields__ for _, _, key in names) and line.form, line
-            assert {other for other, _, _ in names if other} < {transport.name for transport in scenario.transports}, line
+            names = [
+                name.rpartition(":") for name in line.value.split()[::2] if not name[0].isdigit()
+            ]
+            assert (
+                all(
+                    key in FUNCTIONS or key.split(".")[0] in Run.__struct_fields__
+                    for _, _, key in names
+                )
+                and line.form
+            ), line
+            assert {other for other, _, _ in names if other} < {
+                transport.name for transport in scenario.transports
+            }, line
     assert all(part.world for part in table.parts)  # a reader must see it here
     assert all((STORED.folder / name).suffix in (".png", ".json") for name in table.files)
 
 
 def test_what_a_table_may_not_say_is_one_line() -> None:
-    for wrong, said in (("slowst = 1", "slowst is not a key"), ('form = "5"', "Python's form"), ("value = 5", "value")):
+    for wrong, said in (
+        ("slowst = 1", "slowst is not a key"),
+        ('form = "5"', "Python's form"),
+        ("value = 5", "value"),
+    ):
         with pytest.raises(Refused, match=said):
             read_tables(TOML.replace('of = "mrc"', wrong))
     with pytest.raises(KeyError, match="16/seventeen"):
@@ -142,31 +182,51 @@ def test_a_cell_is_the_median_of_its_runs() -> None:
 
     assert cell(*(run(seed) for seed in (1, 2, 9))) == "2.0 µs [1.0, 9.0]"
     assert cell(run(1), run(2, outcome="timeout"), run(3, transport="roce")) == "1.0 µs (1 of 2)"
-    assert cell(run(3), run(4, step_time_ns={"max": 3e3})) == "3.0 µs"  # no interval where seeds do not differ
+    # no interval where seeds do not differ
+    assert cell(run(3), run(4, step_time_ns={"max": 3e3})) == "3.0 µs"
     assert cell(run(1, outcome="failed")) == "–"
     assert str(Cell(".1%", 0.97, 0.951, 0.98, 3, 3)) == "97.0 % [95.1, 98.0]"
     it = made(Run, **run(8))
-    assert [of(it, words) for words in ("untrimmed_loss / 2 - 1", "untrimmed_loss / 0", "kept_during / 2")] == [3, None, None]
+    assert [
+        of(it, words)
+        for words in ("untrimmed_loss / 2 - 1", "untrimmed_loss / 0", "kept_during / 2")
+    ] == [3, None, None]
     others = [made(Run, **run(seed, transport="roce", untrimmed_loss=2 * seed)) for seed in (7, 8)]
-    assert [of(it, f"untrimmed_loss / {name}:untrimmed_loss", others) for name in ("roce", "tcp")] == [0.5, None]
+    assert [
+        of(it, f"untrimmed_loss / {name}:untrimmed_loss", others) for name in ("roce", "tcp")
+    ] == [0.5, None]
 
 
 def test_a_table_says_of_which_code_it_is() -> None:
     part = OfPart(SIMULATED, "s", seeds=(1, 2, 3), runs=3)
     table = StoredTable(
-        "x", "X", "", ["", "a"], [Row("MRC", [Cell(".0f", 7, 6, 8, 3, 3)])], stamp=Stamp("abc", "2026-01-02", {"main": part})
+        "x",
+        "X",
+        "",
+        ["", "a"],
+        [Row("MRC", [Cell(".0f", 7, 6, 8, 3, 3)])],
+        stamp=Stamp("abc", "2026-01-02", {"main": part}),
     )
-    said = "| | a |\n| --- | --- |\n| MRC | 7 [6, 8] |\n\nSimulated, commit abc, 2026-01-02, seeds 1 to 3{}: medians [range]."
+    said = (
+        "| | a |\n| --- | --- |\n| MRC | 7 [6, 8] |\n\n"
+        "Simulated, commit abc, 2026-01-02, seeds 1 to 3{}: medians [range]."
+    )
     assert table.markdown(False).replace("|  |", "| |") == said.format("")
     assert table.markdown(True).replace("|  |", "| |") == said.format(f", {provenance.OLDER}")
     two = replace(table, heads=["hosts | every", "a"], rows=[Row("MRC | 3", table.rows[0].cells)])
-    assert two.markdown(False).startswith("| hosts | every | a |\n| --- | --- | --- |\n| MRC | 3 | 7 [6, 8] |\n")
-    both = Stamp("", "2026-01-02", {"main": part, "other": OfPart(EMULATED, "e", seeds=(4, 7), runs=2)})
+    assert two.markdown(False).startswith(
+        "| hosts | every | a |\n| --- | --- | --- |\n| MRC | 3 | 7 [6, 8] |\n"
+    )
+    both = Stamp(
+        "", "2026-01-02", {"main": part, "other": OfPart(EMULATED, "e", seeds=(4, 7), runs=2)}
+    )
     assert both.words() == "Simulated and emulated, 2026-01-02, seeds 1 to 3 and seeds 4, 7"
-    assert "7 doubts" not in table.markdown(False) and "; 2 doubts." in replace(table, doubts=["a", "b"]).markdown(False)
+    assert "7 doubts" not in table.markdown(False) and "; 2 doubts." in replace(
+        table, doubts=["a", "b"]
+    ).markdown(False)
 
 
-# --- making --------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 class Made:
@@ -175,7 +235,9 @@ class Made:
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
         self.place, self.ran, self.now = place, list[str](), {SIMULATED: "one", EMULATED: "one"}
         (place / "docs").mkdir(parents=True)
-        (place / "README.md").write_text("# A page\n<!-- table: tiny -->\n| by hand |\n<!-- end -->\nMore.\n")
+        (place / "README.md").write_text(
+            "# A page\n<!-- table: tiny -->\n| by hand |\n<!-- end -->\nMore.\n"
+        )
         patch.setattr(reference, "TABLES", (TINY,))
         patch.setattr(provenance, "fingerprint", self.now.__getitem__)
         patch.setattr("os.geteuid", lambda: 1000)
@@ -198,18 +260,26 @@ class Made:
 
 
 @pytest.mark.dear("runs of a small scenario, three times")
-def test_what_is_missing_or_stale_is_made_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_or_stale_is_made_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Made(tmp_path / "here", monkeypatch)
     readme = here.place / "README.md"
-    assert here.reference.state(TINY) == "missing" and list(here.reference.rewritten()) == []  # the table by hand stays
+    # the table by hand stays
+    assert here.reference.state(TINY) == "missing" and list(here.reference.rewritten()) == []
     assert here.make() == 0 and here.ran == ["main"]
     assert here.reference.state(TINY) == "" and (here.place / "tiny.csv").is_file()
     text = readme.read_text()
-    assert re.search(r"\| MRC \| \d+\.\d µs \[.*\n\nSimulated, .*, seeds 1, 2: medians \[range\]\.\n\n<!-- end -->\nMore\.\n", text), text
+    assert re.search(
+        r"\| MRC \| \d+\.\d µs \[.*\n\nSimulated, .*, seeds 1, 2: medians \[range\]\.\n\n<!-- "
+        r"end -->\nMore\.\n",
+        text,
+    ), text
     assert here.make() == 0 and here.ran == ["main"]  # nothing is due
 
     here.reference.file(TINY).unlink()
-    assert here.make() == 0 and here.ran == ["main"] and readme.read_text() == text  # its runs were kept
+    # its runs were kept
+    assert here.make() == 0 and here.ran == ["main"] and readme.read_text() == text
 
     here.now[EMULATED] = "two"
     assert here.reference.state(TINY) == ""
@@ -232,7 +302,9 @@ def test_what_is_missing_or_stale_is_made_and_kept(tmp_path: Path, monkeypatch: 
     assert here.reference.state(TINY) == "unstamped"
 
 
-def test_the_command_lists_checks_and_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_lists_checks_and_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Made(tmp_path / "here", monkeypatch)
     called = partial(called_of, figures.command)
 
@@ -254,13 +326,17 @@ def test_the_command_lists_checks_and_makes(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(reference, "ITEMS", (emulated,))
     with pytest.raises(UserError, match="tiny needs root"):
         called(*out)
-    assert called("--world", "simulated", *out)[0] == 0 and here.reference.state(TINY) == "missing"  # it chose nothing
+    # it chose nothing
+    assert called("--world", "simulated", *out)[0] == 0 and here.reference.state(TINY) == "missing"
     monkeypatch.setattr(reference, "ITEMS", (TINY,))
     assert called("tiny", *out)[0] == 0 and called("--check")[0] == 0
     readme = here.place / "README.md"
     text = readme.read_text()
     readme.write_text(text.replace("| MRC |", "| mine |"))
-    assert called("--check")[0] == 1 and "README.md: its tables are not those that are stored" in called("--check")[1]
+    assert (
+        called("--check")[0] == 1
+        and "README.md: its tables are not those that are stored" in called("--check")[1]
+    )
     assert called("--pages")[0] == 0 and readme.read_text() == text
     (here.place / "more.png").write_bytes(b"")
     assert called("--check")[0] == 1 and "more.png: without a stamp" in called("--check")[1]
@@ -269,15 +345,21 @@ def test_the_command_lists_checks_and_makes(tmp_path: Path, monkeypatch: pytest.
         called("--check")
 
 
-def test_a_table_whose_runs_fail_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_whose_runs_fail_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Made(tmp_path / "here", monkeypatch)
     for status in (1, series.INTERRUPTED):
-        monkeypatch.setattr(figures, "run_stamped", lambda part, scenario, directory, resume, status=status: status)
+        monkeypatch.setattr(
+            figures, "run_stamped", lambda part, scenario, directory, resume, status=status: status
+        )
         assert here.make() == status and here.reference.state(TINY) == "missing"
 
 
 def test_items_are_chosen_by_name_and_world() -> None:
     assert [item.id for item in chosen(("thin-plane", "16"))] == ["thin-plane", "16"]
-    assert [item.id for item in chosen(("thin-plane", "16", "incast-pfc"), SIMULATED)] == ["thin-plane"]
+    assert [item.id for item in chosen(("thin-plane", "16", "incast-pfc"), SIMULATED)] == [
+        "thin-plane"
+    ]
     with pytest.raises(UserError, match="there is no figure or table '99'"):
         chosen(("99",))

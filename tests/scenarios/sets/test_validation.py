@@ -1,4 +1,5 @@
-"""``mrcbed validate``: figures by hand, verdicts, causes, the command. Worlds are played; one test runs the simulated one."""
+"""``mrcbed validate``: figures by hand, verdicts, causes, the command. Worlds are played; one test
+runs the simulated one."""
 
 from __future__ import annotations
 
@@ -22,7 +23,16 @@ from scenarios.schema.dilation import at_dilation
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Form
 from scenarios.sets.validation import agreement, concluding, page, plot
-from scenarios.sets.validation.agreement import AGREES, ALONE, CHANCE, DIFFERS, EXPLAINED, NO_DATA, THEORY, rows_of
+from scenarios.sets.validation.agreement import (
+    AGREES,
+    ALONE,
+    CHANCE,
+    DIFFERS,
+    EXPLAINED,
+    NO_DATA,
+    THEORY,
+    rows_of,
+)
 from scenarios.sets.validation.cases import CASES, HERE, SLOWER, chosen, parse_worlds
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
@@ -46,12 +56,14 @@ QUICK = Form(quick=True)
 ROOT = Path(__file__).parents[3]
 
 
-# --- the set -------------------------------------------------------------------------------------------------------
+# --- the set --------------------------------------------------------------------------------------
 
 
 def test_cases_are_run_by_their_file_only_and_all_files_are_used() -> None:
     files = {path.name for path in HERE.glob("*.toml")}
-    assert files == {case.scenario for case in CASES} and not {name.removesuffix(".toml") for name in files} & {"smoke", "demo"}
+    assert files == {case.scenario for case in CASES} and not {
+        name.removesuffix(".toml") for name in files
+    } & {"smoke", "demo"}
     assert len({case.id for case in CASES}) == len(CASES)
     assert "ring" not in named_scenarios()
 
@@ -75,7 +87,9 @@ def test_cases_are_named_alone_or_together() -> None:
     assert [case.id for case in chosen(["ring"])] == ["ring-50", "ring-80", "ring-100", "ring-roce"]
     assert [case.id for case in chosen(["incast", "idle"])] == ["idle", "incast"]
     assert [case.worlds for case in chosen(["idle"], ("simulated",))] == [("simulated",)]
-    assert parse_worlds("simulated, emulated") == WORLDS and parse_worlds("simulated") == ("simulated",)
+    assert parse_worlds("simulated, emulated") == WORLDS and parse_worlds("simulated") == (
+        "simulated",
+    )
 
 
 @pytest.mark.parametrize("words", [["rings"], [""], ["ring-"]])
@@ -84,14 +98,25 @@ def test_a_case_that_is_not_there_is_one_line(words: list[str]) -> None:
         chosen(words)
 
 
-# --- what was seen -------------------------------------------------------------------------------------------------
+# --- what was seen --------------------------------------------------------------------------------
 
 
 def entry(seed: int = 1, **more: Any) -> Run:
     """A run that ended well."""
-    own = {"run": f"mrc-s{seed}", "seed": seed, "placement": "interleaved", "transport": "mrc", "steps": 34, "busbw_bps": 10e6, "ranks": 4}
+    own = {
+        "run": f"mrc-s{seed}",
+        "seed": seed,
+        "placement": "interleaved",
+        "transport": "mrc",
+        "steps": 34,
+        "busbw_bps": 10e6,
+        "ranks": 4,
+    }
     counted = {"sent": 1000, "marked": 10, "trimmed": 0, "lost": 0}
-    return made(Run, **{**own, "step_time_ns": {"n": 1, "max": 9}, "packets": counted, "fabric": "tiny", **more})
+    return made(
+        Run,
+        **{**own, "step_time_ns": {"n": 1, "max": 9}, "packets": counted, "fabric": "tiny", **more},
+    )
 
 
 def times(*values: int) -> pd.Series[Any]:
@@ -109,20 +134,31 @@ def test_percentiles_are_of_all_seeds_together() -> None:
 def test_messages_that_met_nothing_yet_are_left_out(tmp_path: Path) -> None:
     """Four at once into an empty path: the first of them waits for none."""
     sent = [
-        {"run": "r", "flow": f, "number": n, "start_ns": 0, "end_ns": min(n + 1, 4) * (10 if f == "a" else 20)}
+        {
+            "run": "r",
+            "flow": f,
+            "number": n,
+            "start_ns": 0,
+            "end_ns": min(n + 1, 4) * (10 if f == "a" else 20),
+        }
         for f in "ab"
         for n in range(6)
     ]
     pd.DataFrame(sent).to_parquet(tmp_path / "messages.parquet")
     scenario = {"name": "x", "seeds": [1], "transports": [], "workload": {"outstanding": 4}}
-    (tmp_path / "manifest.json").write_text(json.dumps({"scenario": scenario, "fabrics": {"tiny": load_fabric("tiny").to_dict()}}))
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"scenario": scenario, "fabrics": {"tiny": load_fabric("tiny").to_dict()}})
+    )
     summary = made(Summary, format=4, runs=[entry(run="r")])
     (tmp_path / "summary.json").write_text(json.dumps(plain(summary)))
     assert list(times_of(Stored(tmp_path), [entry(run="r", steps=0)])) == [40, 40, 80, 80]
 
 
 def test_packets_are_shares_of_what_was_sent() -> None:
-    runs = [entry(n, packets={"sent": 1000 * n, "marked": 10, "trimmed": 0, "lost": 1}) for n in (1, 2, 4)]
+    runs = [
+        entry(n, packets={"sent": 1000 * n, "marked": 10, "trimmed": 0, "lost": 1})
+        for n in (1, 2, 4)
+    ]
     seen = figures_of(runs, times(1))
     assert seen["marked"] == Seen(0.5, 7000, (10, 10, 10)) and seen["trimmed"].value == 0
 
@@ -135,25 +171,37 @@ def test_a_failure_has_figures_of_its_own() -> None:
         "left": 30, "found": 90, "healthy": 50, "cost": 400, "slowest": 9,
     }  # fmt: skip
     assert "p50" not in seen and "goodput" not in seen
-    unseen = figures_of([entry(failovers=[failed | {"detected_ns": None}], failure_cost=cost)], times(1))
+    unseen = figures_of(
+        [entry(failovers=[failed | {"detected_ns": None}], failure_cost=cost)], times(1)
+    )
     assert "found" not in unseen and "left" in unseen
 
 
-# --- what theory says ----------------------------------------------------------------------------------------------
+# --- what theory says -----------------------------------------------------------------------------
 
 
 def record(**more: Any) -> Record:
-    told = {"ranks": place_ranks(TINY, "interleaved"), "workload": "ring-allreduce", "message_bytes": 320 << 10, "kind": "mrc"}
+    told = {
+        "ranks": place_ranks(TINY, "interleaved"),
+        "workload": "ring-allreduce",
+        "message_bytes": 320 << 10,
+        "kind": "mrc",
+    }
     return made(Record, fabric=TINY, **{**told, **more})
 
 
 def test_theory_of_a_ring() -> None:
     ideal = expected(record(), 2, 4)
-    step, slice_ns = ideal["p50"].value, 5 * FRAME * (1 + sack_share(TINY))  # of 10 packets, on two ports
+    # of 10 packets, on two ports
+    step, slice_ns = ideal["p50"].value, 5 * FRAME * (1 + sack_share(TINY))
     assert step == pytest.approx(6 * (slice_ns + FILL) + slice_ns)
-    assert ideal["goodput"].value == pytest.approx(1.5 * (320 << 10) * 8e9 / step) and ideal["lost"].value == 0
+    assert (
+        ideal["goodput"].value == pytest.approx(1.5 * (320 << 10) * 8e9 / step)
+        and ideal["lost"].value == 0
+    )
     assert "marked" not in ideal
-    assert set(expected(record(ranks=place_ranks(TINY, "packed")), 2, 4)) == {"lost"}  # short and long edges: no figure
+    # short and long edges: no figure
+    assert set(expected(record(ranks=place_ranks(TINY, "packed")), 2, 4)) == {"lost"}
 
 
 def test_theory_of_a_ring_over_single_paths_is_of_its_slowest_edge() -> None:
@@ -161,7 +209,8 @@ def test_theory_of_a_ring_over_single_paths_is_of_its_slowest_edge() -> None:
     other = path_evs(TINY, 3, 0)[-1]
     evs = {(0, 2): 0, (2, 1): 0, (1, 3): 0, (3, 0): other}
     paths = {str(a): [{"peer": b, "ev": ev, "qpn": 16}] for (a, b), ev in evs.items()}
-    shared = expected(record(kind="roce", paths=paths), 2, 4)["p50"].value  # h0 and h1 on one uplink: half of a port each
+    # h0 and h1 on one uplink: half of a port each
+    shared = expected(record(kind="roce", paths=paths), 2, 4)["p50"].value
     apart = {**paths, "1": [{"peer": 3, "ev": 1, "qpn": 16}]}
     alone = expected(record(kind="roce", paths=apart), 2, 4)["p50"].value
     slice_ns, fill = 10 * FRAME * (1 + sack_share(TINY)), FILL
@@ -173,22 +222,34 @@ def test_theory_of_a_ring_over_single_paths_is_of_its_slowest_edge() -> None:
 
 def flows(*pairs: tuple[int, int], **more: Any) -> Record:
     told = [{"src": a, "dst": b} for a, b in pairs]
-    return record(workload="flows", ranks=[0, 1, 2, 3], flows=told, **{"message_bytes": 4096, **more})
+    return record(
+        workload="flows", ranks=[0, 1, 2, 3], flows=told, **{"message_bytes": 4096, **more}
+    )
 
 
 def test_theory_of_flows() -> None:
     idle = expected(flows((0, 2), (1, 3)), 4, 1)
-    assert idle["p50"].value == idle["p99"].value == pytest.approx(TINY.base_rtt_ps / NS, abs=0.01) and idle["trimmed"].value == 0
-    assert idle["goodput"].value == pytest.approx(2 * 4096 * 8e9 / (TINY.base_rtt_ps / NS), rel=1e-6)
+    assert (
+        idle["p50"].value == idle["p99"].value == pytest.approx(TINY.base_rtt_ps / NS, abs=0.01)
+        and idle["trimmed"].value == 0
+    )
+    assert idle["goodput"].value == pytest.approx(
+        2 * 4096 * 8e9 / (TINY.base_rtt_ps / NS), rel=1e-6
+    )
     line = TINY.host_rate * TINY.payload_share
-    full = expected(flows((0, 2), (1, 2), message_bytes=1 << 20), 4, 4)  # two to one: half of its line each
-    assert full["goodput"].value == pytest.approx(line) and full["p50"].value == pytest.approx(4 * (1 << 20) * 8e9 / (line / 2))
-    turned = expected(flows((0, 2), (2, 0), message_bytes=1 << 20), 4, 4)  # both ways: SACKs take their part
+    # two to one: half of its line each
+    full = expected(flows((0, 2), (1, 2), message_bytes=1 << 20), 4, 4)
+    assert full["goodput"].value == pytest.approx(line) and full["p50"].value == pytest.approx(
+        4 * (1 << 20) * 8e9 / (line / 2)
+    )
+    # both ways: SACKs take their part
+    turned = expected(flows((0, 2), (2, 0), message_bytes=1 << 20), 4, 4)
     assert turned["goodput"].value == pytest.approx(2 * line / (1 + sack_share(TINY)))
 
 
 def test_theory_of_a_failure_is_what_the_capacity_costs() -> None:
-    """1280 KiB keep the ports busy: half of the bandwidth makes a step 6 x 2 slices longer, of 20 packets a port."""
+    """1280 KiB keep the ports busy: half of the bandwidth makes a step 6 x 2 slices longer, of 20
+    packets a port."""
     cable = {"fault_links": ["p0-t0-0:p0-t1-0"], "message_bytes": 1280 << 10}
     lost = expected(record(**cable), 2, 4, entry(failovers=[{"outages_ns": [[5, 1_000_000_005]]}]))
     busy, fill = 6 * 2 * 20 * FRAME * (1 + sack_share(TINY)), FILL
@@ -199,12 +260,20 @@ def test_theory_of_a_failure_is_what_the_capacity_costs() -> None:
 
 
 def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path) -> None:
-    """One host under each T0: packets of two hosts never meet on the way up. What is left is serialisation, filling and SACKs."""
+    """One host under each T0: packets of two hosts never meet on the way up. What is left is
+    serialisation, filling and SACKs."""
     (tmp_path / "alone.toml").write_text(
-        'format = 3\nplanes = 2\nt0_per_plane = 4\nt1_per_plane = 2\nhosts_per_t0 = 1\nnic_rate = "100Gbit"\n'
+        "format = 3\nplanes = 2\nt0_per_plane = 4\nt1_per_plane = 2\nhosts_per_t0 = 1\n"
+        'nic_rate = "100Gbit"\n'
     )
     changes = ["workload.steps=4", "workload.message_bytes=128KiB"]
-    ring = load_scenario(str(HERE / "ring.toml"), fabric=str(tmp_path / "alone.toml"), transports=["mrc"], seeds=[1], overrides=changes)
+    ring = load_scenario(
+        str(HERE / "ring.toml"),
+        fabric=str(tmp_path / "alone.toml"),
+        transports=["mrc"],
+        seeds=[1],
+        overrides=changes,
+    )
     (tmp_path / "out").mkdir()
     with undrawn():
         run = simulate(ring, tmp_path / "out")["runs"][0]
@@ -213,16 +282,41 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path)
 
 
 def test_a_slower_emulation_is_compared_with_the_usual_one_alone() -> None:
-    row = row_of("p50", wanted=("emulated", "slower"), theory=100.0, simulated=100.0, emulated=101.0, slower=103.0)
-    assert row.verdict == AGREES and [(p.of, p.against) for p in row.partings][-1] == ("slower", "emulated")
-    assert row_of("p50", wanted=("emulated", "slower"), theory=100.0, simulated=100.0, emulated=101.0, slower=120.0).verdict == DIFFERS
-    assert row_of("p50", wanted=("emulated", "slower"), simulated=100.0, emulated=101.0).verdict == NO_DATA
+    row = row_of(
+        "p50",
+        wanted=("emulated", "slower"),
+        theory=100.0,
+        simulated=100.0,
+        emulated=101.0,
+        slower=103.0,
+    )
+    assert row.verdict == AGREES and [(p.of, p.against) for p in row.partings][-1] == (
+        "slower",
+        "emulated",
+    )
+    assert (
+        row_of(
+            "p50",
+            wanted=("emulated", "slower"),
+            theory=100.0,
+            simulated=100.0,
+            emulated=101.0,
+            slower=120.0,
+        ).verdict
+        == DIFFERS
+    )
+    assert (
+        row_of("p50", wanted=("emulated", "slower"), simulated=100.0, emulated=101.0).verdict
+        == NO_DATA
+    )
 
 
-# --- verdicts ------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 
-def row_of(figure: str, causes: tuple[Cause, ...] = (), wanted: tuple[str, ...] = WORLDS, **columns: Any) -> agreement.Row:
+def row_of(
+    figure: str, causes: tuple[Cause, ...] = (), wanted: tuple[str, ...] = WORLDS, **columns: Any
+) -> agreement.Row:
     """Of one figure: theory, simulated, emulated as given (a number, or counts of each run)."""
     made = {
         name: {figure: Seen(sum(v) / 100, 100, tuple(v)) if isinstance(v, list) else Seen(v, 100)}
@@ -248,11 +342,13 @@ def row_of(figure: str, causes: tuple[Cause, ...] = (), wanted: tuple[str, ...] 
         ("lost", 0.0, [0, 0], [0, 1], DIFFERS),  # against a zero of theory there is no chance
         ("marked", None, [30, 31], [33, 40], CHANCE),
         ("marked", None, [300, 310], [410, 400], DIFFERS),
-        ("marked", None, [27, 32, 36], [104, 162, 1847], CHANCE),  # bursts: its own seeds lie as far apart
+        # bursts: its own seeds lie as far apart
+        ("marked", None, [27, 32, 36], [104, 162, 1847], CHANCE),
         ("marked", None, [284, 286, 300], [479, 468, 515], DIFFERS),
         ("trimmed", None, [0, 0], [0, 2], CHANCE),
         ("trimmed", None, [0, 0], [9, 9], DIFFERS),
-        ("trimmed", None, [1200], [1090], CHANCE),  # a single run shows no bursts: they are taken to be there
+        # a single run shows no bursts: they are taken to be there
+        ("trimmed", None, [1200], [1090], CHANCE),
         ("trimmed", None, [1200], [950], DIFFERS),
         ("trimmed", 0.0, 0.0, None, NO_DATA),
     ],
@@ -269,8 +365,13 @@ def test_verdicts(figure: str, theory: Any, simulated: Any, emulated: Any, verdi
         ((222.0,), (182.0,), DIFFERS),  # one run shows no spread
     ],
 )
-def test_figures_that_a_run_has_once_may_part_by_chance(simulated: tuple[float, ...], emulated: tuple[float, ...], verdict: str) -> None:
-    made = {name: {"cost": Seen(statistics.median(v), len(v), values=v)} for name, v in (("simulated", simulated), ("emulated", emulated))}
+def test_figures_that_a_run_has_once_may_part_by_chance(
+    simulated: tuple[float, ...], emulated: tuple[float, ...], verdict: str
+) -> None:
+    made = {
+        name: {"cost": Seen(statistics.median(v), len(v), values=v)}
+        for name, v in (("simulated", simulated), ("emulated", emulated))
+    }
     (row,) = rows_of("link-failure", "", made, WORLDS, ())
     assert row.verdict == verdict
 
@@ -286,16 +387,28 @@ LATE = Cause("*", "p50", EMULATED, SIMULATED, 0.0, 0.1, "late", "wake-up")
 
 
 def test_a_cause_explains_its_figure_columns_direction_and_size_alone() -> None:
-    assert row_of("p50", (COLLIDE,), theory=100.0, simulated=110.0, emulated=110.0).verdict == EXPLAINED
-    assert row_of("p50", (COLLIDE,), theory=100.0, simulated=125.0, emulated=125.0).verdict == DIFFERS
+    assert (
+        row_of("p50", (COLLIDE,), theory=100.0, simulated=110.0, emulated=110.0).verdict
+        == EXPLAINED
+    )
+    assert (
+        row_of("p50", (COLLIDE,), theory=100.0, simulated=125.0, emulated=125.0).verdict == DIFFERS
+    )
     assert row_of("p50", (COLLIDE,), theory=100.0, simulated=90.0, emulated=90.0).verdict == DIFFERS
-    assert row_of("p50", (COLLIDE,), theory=100.0, simulated=100.0, emulated=110.0).verdict == DIFFERS
+    assert (
+        row_of("p50", (COLLIDE,), theory=100.0, simulated=100.0, emulated=110.0).verdict == DIFFERS
+    )
     assert row_of("p90", (COLLIDE,), simulated=100.0, emulated=120.0).verdict == DIFFERS
     both = row_of("p50", (COLLIDE, LATE), theory=100.0, simulated=110.0, emulated=118.0)
     assert (
-        both.verdict == EXPLAINED and both.to_dict()["why"] == "packets meet; late" and both.to_dict()["sections"] == ["spray", "wake-up"]
+        both.verdict == EXPLAINED
+        and both.to_dict()["why"] == "packets meet; late"
+        and both.to_dict()["sections"] == ["spray", "wake-up"]
     )
-    assert row_of("p50", (COLLIDE,), theory=100.0, simulated=110.0, emulated=118.0).verdict == DIFFERS  # one of two
+    # one of two
+    assert (
+        row_of("p50", (COLLIDE,), theory=100.0, simulated=110.0, emulated=118.0).verdict == DIFFERS
+    )
 
 
 def test_within_the_bound_it_agrees_whatever_is_known() -> None:
@@ -309,25 +422,36 @@ def test_bounds_are_the_issues() -> None:
 
 
 def test_a_percentile_that_one_world_has_no_samples_for_is_left_out() -> None:
-    columns = {"simulated": {"p50": Seen(1.0, 1001), "p99": Seen(1.0, 1001)}, "emulated": {"p50": Seen(1.0, 990)}}
+    columns = {
+        "simulated": {"p50": Seen(1.0, 1001), "p99": Seen(1.0, 1001)},
+        "emulated": {"p50": Seen(1.0, 990)},
+    }
     assert [row.figure.id for row in rows_of("idle", "", columns, WORLDS)] == ["p50"]
-    assert [row.verdict for row in rows_of("idle", "", {"simulated": columns["simulated"]}, WORLDS)] == [NO_DATA, NO_DATA]
+    assert [
+        row.verdict for row in rows_of("idle", "", {"simulated": columns["simulated"]}, WORLDS)
+    ] == [NO_DATA, NO_DATA]
 
 
 def test_every_cause_is_of_a_case_and_figure_and_argued() -> None:
     text = (ROOT / "docs" / "why" / "fidelity.md").read_text(encoding="utf-8")
     headings = {line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#")}
     for cause in CAUSES:
-        at = {Parting(c.id, f, cause.of, cause.against, (cause.low + cause.high) / 2, True) for c in CASES for f in FIGURES}
+        at = {
+            Parting(c.id, f, cause.of, cause.against, (cause.low + cause.high) / 2, True)
+            for c in CASES
+            for f in FIGURES
+        }
         assert any(cause.explains(parting) for parting in at), cause
         assert cause.section in headings, cause.section
         assert cause.low < cause.high and cause.words
 
 
-# --- running, concluding, showing ----------------------------------------------------------------------------------
+# --- running, concluding, showing -----------------------------------------------------------------
 
 
-def write(directory: Path, scenario: Scenario, step_ns: float = 41_000, **more: Any) -> dict[str, Any]:
+def write(
+    directory: Path, scenario: Scenario, step_ns: float = 41_000, **more: Any
+) -> dict[str, Any]:
     """Results as the runner leaves them: 34 steps in every run, of ``step_ns``."""
     (directory / "raw").mkdir(parents=True, exist_ok=True)
     runs, steps = [], []
@@ -338,7 +462,14 @@ def write(directory: Path, scenario: Scenario, step_ns: float = 41_000, **more: 
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
         (directory / "raw" / spec.key / "run.json").write_text(json.dumps(told))
         steps += [
-            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 1e5, "end_ns": n * 1e5 + step_ns}
+            {
+                "run": spec.key,
+                "rank": r,
+                "step": n,
+                "warmup": False,
+                "start_ns": n * 1e5,
+                "end_ns": n * 1e5 + step_ns,
+            }
             for r in range(4)
             for n in range(34)
         ]
@@ -346,7 +477,9 @@ def write(directory: Path, scenario: Scenario, step_ns: float = 41_000, **more: 
     summary = made(Summary, format=4, scenario=scenario.name, runs=runs)
     (directory / "summary.json").write_text(json.dumps(plain(summary)))
     (directory / "manifest.json").write_text(
-        json.dumps({"scenario": {"transports": []}, "fabrics": {"tiny": load_fabric("tiny").to_dict()}})
+        json.dumps(
+            {"scenario": {"transports": []}, "fabrics": {"tiny": load_fabric("tiny").to_dict()}}
+        )
     )
     return summary
 
@@ -371,20 +504,30 @@ def rows(made: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
     found = rows(played(tmp_path, Form(), simulated=41_000, emulated=45_670))
-    assert found["p50"]["theory"] == pytest.approx(40_920.12, rel=3e-4) and found["p50"]["emulated"] == 45_670
+    assert (
+        found["p50"]["theory"] == pytest.approx(40_920.12, rel=3e-4)
+        and found["p50"]["emulated"] == 45_670
+    )
     assert found["p50"]["n"] == {"simulated": 102, "emulated": 102}
     by = {(p["of"], p["from"]): p["beyond"] for p in found["p50"]["partings"]}
     assert by == {("simulated", "theory"): False, ("emulated", "simulated"): True}
-    assert found["p90"]["verdict"] == AGREES and found["lost"]["verdict"] == AGREES  # 11 % of a tail
+    # 11 % of a tail
+    assert found["p90"]["verdict"] == AGREES and found["lost"]["verdict"] == AGREES
     assert concluding.concluded(tmp_path)[0]["id"] == "ring-50"
 
 
 def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
     made = played(tmp_path, simulated=41_000)
-    assert made["trouble"] == ["emulated: not run"] and {row["verdict"] for row in made["rows"]} == {NO_DATA}
+    assert made["trouble"] == ["emulated: not run"] and {
+        row["verdict"] for row in made["rows"]
+    } == {NO_DATA}
     assert concluding.exit_status([made]) == 1
     alone = concluding.conclude(replace(RING, worlds=(SIMULATED,)), tmp_path, QUICK)
-    assert not alone["trouble"] and {row["verdict"] for row in alone["rows"]} == {AGREES, ALONE} and concluding.exit_status([alone]) == 0
+    assert (
+        not alone["trouble"]
+        and {row["verdict"] for row in alone["rows"]} == {AGREES, ALONE}
+        and concluding.exit_status([alone]) == 0
+    )
     (tmp_path / "ring-50" / "simulated" / "summary.json").write_text("{")
     broken = concluding.conclude(RING, tmp_path, QUICK)
     assert "summary.json is not JSON" in broken["trouble"][1] and broken["rows"] == []
@@ -395,7 +538,10 @@ def test_exit_status(tmp_path: Path) -> None:
     bad = played(tmp_path / "bad", simulated=41_000, emulated=66_000)
     assert concluding.exit_status([good]) == 0 and concluding.exit_status([bad]) == 1
     assert concluding.exit_status([good, {**bad, "id": "other"}], ["ring-50"]) == 0
-    failed = {**good, "worlds": {**good["worlds"], "emulated": {**good["worlds"]["emulated"], "failed": 1}}}
+    failed = {
+        **good,
+        "worlds": {**good["worlds"], "emulated": {**good["worlds"]["emulated"], "failed": 1}},
+    }
     assert concluding.exit_status([failed]) == 1 and concluding.exit_status([]) == 1
 
 
@@ -410,7 +556,11 @@ def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
         and "Quick form" in text
         and "Ring all-reduce, ports half idle" in text
     )
-    assert "http://" not in text.replace("http://www.w3.org", "") and "<script" not in text and 'src="data:image/png;base64,' in text
+    assert (
+        "http://" not in text.replace("http://www.w3.org", "")
+        and "<script" not in text
+        and 'src="data:image/png;base64,' in text
+    )
     assert (tmp_path / "validation.png").is_file() and (tmp_path / "validation.svg").is_file()
     data = json.loads((tmp_path / page.DATA).read_text())
     assert data["quick"] and data["counts"][DIFFERS] >= 2 and data["bounds"]["median"] == 0.05
@@ -424,7 +574,12 @@ def test_doubts_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     out = tmp_path
     concluding.open_directory(out, QUICK, False)
     for part in RING.parts:
-        write(RING.directory(part, out), part.load(True), verdict="not trustworthy", distrust=["the machine was <busy>"])
+        write(
+            RING.directory(part, out),
+            part.load(True),
+            verdict="not trustworthy",
+            distrust=["the machine was <busy>"],
+        )
     made = concluding.conclude(RING, out, QUICK)
     assert made["worlds"]["emulated"]["not_trustworthy"] == 1
     text = page.write_page(out).read_text()
@@ -435,12 +590,16 @@ def test_the_plot_has_times_and_rates_alone(tmp_path: Path) -> None:
     made = [played(tmp_path, simulated=41_000, emulated=45_670)]
     drawn = plot.points(made)
     assert [label for label, _, _ in drawn] == ["ring-50: time, median", "ring-50: goodput"]
-    assert drawn[0][1] == 0.05 and drawn[0][2]["simulated"] == 1 and drawn[0][2]["emulated"] == pytest.approx(4567 / 4100)
+    assert (
+        drawn[0][1] == 0.05
+        and drawn[0][2]["simulated"] == 1
+        and drawn[0][2]["emulated"] == pytest.approx(4567 / 4100)
+    )
     (tmp_path / "validation.png").touch()  # of an earlier drawing
     assert plot.draw([], tmp_path) == [] and not list(tmp_path.glob("*.png"))
 
 
-# --- the command ---------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def called_of(command: click.Command, *words: str) -> tuple[int, str]:
@@ -489,7 +648,9 @@ def test_both_worlds_are_run_and_judged(tmp_path: Path, worlds: dict[str, Any]) 
     assert called("ring-50", "--quick", "--resume", "--out", out)[0] == 0 and worlds["asked"] == []
 
 
-def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(tmp_path: Path, worlds: dict[str, Any]) -> None:
+def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(
+    tmp_path: Path, worlds: dict[str, Any]
+) -> None:
     worlds[EMULATED] = 66_000
     out = str(tmp_path / "set")
     status, text = called("ring-50", "--quick", "--out", out)
@@ -500,7 +661,9 @@ def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(tmp_pa
     assert status == 0 and json.loads(text)["counts"][DIFFERS] == 0
 
 
-def test_one_world_first_and_the_other_later(tmp_path: Path, worlds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_world_first_and_the_other_later(
+    tmp_path: Path, worlds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = str(tmp_path / "set")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(UserError, match="needs root for network namespaces"):
@@ -521,7 +684,12 @@ def test_ctrl_c_ends_the_command(tmp_path: Path, worlds: dict[str, Any]) -> None
 
 def test_the_list_has_every_case_and_its_time() -> None:
     status, text = called("--list")
-    assert status == 0 and all(case.id in text for case in CASES) and "min" in text and "link-failure.toml" in text
+    assert (
+        status == 0
+        and all(case.id in text for case in CASES)
+        and "min" in text
+        and "link-failure.toml" in text
+    )
     assert "incast" not in called("--list", "ring")[1]
 
 
@@ -536,7 +704,9 @@ def test_the_list_has_every_case_and_its_time() -> None:
         (["idle", "--out", "/proc/x/y"], "cannot make the results directory"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_one_line(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(UserError, match=said):
         called(*words)

@@ -1,4 +1,5 @@
-"""The answer that terminal and page begin with: each number in it is that of summary.json, or the median of the trustworthy runs."""
+"""The answer that terminal and page begin with: each number in it is that of summary.json, or the
+median of the trustworthy runs."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def said(*runs: Run, **more: Any) -> list[str]:
 def cut(tmp_path: Path) -> Run:
     """Seven steps; in the sixth a cable is dead for 2 s, and a fifth arrives."""
     journal = fault("f", "link", CUT, [CUT], ("begin", 5.0), ("heal", 7.0))
-    lines = [*steps(chain(1, 1, 1, 1, 1, 3, 1)), *payload([(0, 5, 1000), (5, 7, 200), (7, 9, 1000)])]
+    lines = [
+        *steps(chain(1, 1, 1, 1, 1, 3, 1)),
+        *payload([(0, 5, 1000), (5, 7, 200), (7, 9, 1000)]),
+    ]
     run = run_summary(write(tmp_path, journal, lines, end=9, wrong={}))
     run.verdict = "ok"  # no machine was watched
     return run
@@ -41,12 +45,19 @@ def test_a_failure_under_a_collective(tmp_path: Path) -> None:
     assert cost is not None and failover.after_ns is not None and failover.healed_ns is not None
     what, own = said(run)
     assert what == (
-        f"What broke: f for {duration(failover.healed_ns - failover.at_ns)} (link {CUT}, {duration(failover.after_ns)} after the start)."
+        f"What broke: f for {duration(failover.healed_ns - failover.at_ns)} (link {CUT}, "
+        f"{duration(failover.after_ns)} after the start)."
     )
-    rates = f"{gbits(cost.before_bps)} Gb/s per host before, {gbits(cost.during_bps)} meanwhile, {gbits(cost.after_bps)} after"
+    rates = (
+        f"{gbits(cost.before_bps)} Gb/s per host before, {gbits(cost.during_bps)} meanwhile, "
+        f"{gbits(cost.after_bps)} after"
+    )
     usual, worst = cost.healthy_step_ns, run.step_time_ns.max
     assert isinstance(usual, float)
-    assert own == f"{run.transport}: {rates}; a step usually took {duration(usual)}, the worst {duration(worst)}."
+    assert own == (
+        f"{run.transport}: {rates}; a step usually took {duration(usual)}, the worst "
+        f"{duration(worst)}."
+    )
 
 
 def test_lost_data_that_arrived_and_that_did_not(tmp_path: Path) -> None:
@@ -61,40 +72,71 @@ def test_lost_data_that_arrived_and_that_did_not(tmp_path: Path) -> None:
 def test_over_seeds_medians_of_the_trustworthy(tmp_path: Path) -> None:
     def one(seed: int, bps: float, **more: Any) -> Run:
         cost = made(Cost, steps=9, finished=True, before_bps=bps, during_bps=bps / 2, extra_ns=1.0)
-        return made(Run, transport="mrc", seed=seed, failure_cost=cost, failovers=[made(Failover, fault="f")], **more)
+        return made(
+            Run,
+            transport="mrc",
+            seed=seed,
+            failure_cost=cost,
+            failovers=[made(Failover, fault="f")],
+            **more,
+        )
 
-    what, own = said(one(1, 10e9), one(2, 30e9), one(3, 20e9), one(4, 900e9, verdict="not trustworthy"))
+    what, own = said(
+        one(1, 10e9), one(2, 30e9), one(3, 20e9), one(4, 900e9, verdict="not trustworthy")
+    )
     assert what.endswith(" Numbers are medians over 3 runs.")
-    assert own.startswith("mrc: 20.0 Gb/s per host before, 10.0 meanwhile") and own.endswith(" 1 of 4 runs is not trustworthy.")
+    assert own.startswith("mrc: 20.0 Gb/s per host before, 10.0 meanwhile") and own.endswith(
+        " 1 of 4 runs is not trustworthy."
+    )
 
 
 def test_flows(tmp_path: Path) -> None:
     scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1])
-    summary = make(tmp_path, scenario, {"mrc": collide((0.96,), 1), "roce-1p": collide((0.98, 0.5), 2)})
+    summary = make(
+        tmp_path, scenario, {"mrc": collide((0.96,), 1), "roce-1p": collide((0.98, 0.5), 2)}
+    )
     what, *own = ["".join(text for text, _ in parts(words.text)) for words in answer(summary)]
     rates = {run.transport: run.groups["permutation"].goodput_bps for run in summary.runs}
-    assert what == "Nothing was broken." and own == [f"{name}: {gbits(bps)} Gb/s in 16 flows." for name, bps in rates.items()]
+    assert what == "Nothing was broken." and own == [
+        f"{name}: {gbits(bps)} Gb/s in 16 flows." for name, bps in rates.items()
+    ]
 
 
 def test_jobs_and_what_went_wrong() -> None:
     job = made(Job, ranks=2, typical_step_ns=2e6, gpu_lost_share=0.34, step_time_ns={"max": 3e6})
-    run = made(Run, transport="roce", jobs={"a": job}, wrong=2, failed_steps=1, killed=[made(Killed, on="h3", rank=3)])
+    run = made(
+        Run,
+        transport="roce",
+        jobs={"a": job},
+        wrong=2,
+        failed_steps=1,
+        killed=[made(Killed, on="h3", rank=3)],
+    )
     assert said(run) == [
         "What broke: h3 was killed.",
-        "roce: a: a step usually took 2.00 ms, the worst 3.00 ms, 34% of GPU time lost. 1 steps failed. 2 sums or bytes are wrong.",
+        (
+            "roce: a: a step usually took 2.00 ms, the worst 3.00 ms, 34% of GPU time lost. 1 "
+            "steps failed. 2 sums or bytes are wrong."
+        ),
     ]
 
 
 def test_many_settings_are_left_to_the_tables() -> None:
     runs = [made(Run, settings={"workload.steps": n}) for n in range(5)]
-    assert said(*runs) == ["Nothing was broken.", "5 placements and settings: the tables have each."]
+    assert said(*runs) == [
+        "Nothing was broken.",
+        "5 placements and settings: the tables have each.",
+    ]
     assert said(*runs[:2])[1::2] == ["x ranks, steps = 0:", "x ranks, steps = 1:"]
 
 
 def test_the_short_form_has_one_table_and_all_that_speaks_against_the_run(tmp_path: Path) -> None:
     run = cut(tmp_path)
     run.verdict, run.distrust, run.notes = "not trustworthy", ["the machine was busy"], ["a note"]
-    checks = [made(Check, name=name, ok=ok, expected="== 0") for name, ok in (("good", True), ("bad", False))]
+    checks = [
+        made(Check, name=name, ok=ok, expected="== 0")
+        for name, ok in (("good", True), ("bad", False))
+    ]
     summary = made(Summary, verdict="failed", runs=[run], checks=checks, fabrics={run.fabric: {}})
 
     def printed(everything: bool) -> str:
@@ -103,9 +145,22 @@ def test_the_short_form_has_one_table_and_all_that_speaks_against_the_run(tmp_pa
         return out.getvalue()
 
     short, full = printed(False), printed(True)
-    assert short.count("─────") and len(short.splitlines()) <= 30 and len(short.splitlines()) < len(full.splitlines()) / 2
+    assert (
+        short.count("─────")
+        and len(short.splitlines()) <= 30
+        and len(short.splitlines()) < len(full.splitlines()) / 2
+    )
     for text in (short, full):
-        assert text.startswith("What broke: f ") and "FAILED bad: expected == 0" in text and "the machine was busy" in text
+        assert (
+            text.startswith("What broke: f ")
+            and "FAILED bad: expected == 0" in text
+            and "the machine was busy" in text
+        )
         assert "Verdict: failed: 1 of 2 checks failed" in text
-    assert "good: expected" in full and "good: expected" not in short and "a note" in full and "a note" in short
+    assert (
+        "good: expected" in full
+        and "good: expected" not in short
+        and "a note" in full
+        and "a note" in short
+    )
     assert verdict(summary)[1] == ("failed", "bad")

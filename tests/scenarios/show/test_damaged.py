@@ -1,4 +1,5 @@
-"""Damaged results: every command says so in one line, whatever lies there, and none waits, fills memory or has an internal error."""
+"""Damaged results: every command says so in one line, whatever lies there, and none waits, fills
+memory or has an internal error."""
 
 from __future__ import annotations
 
@@ -25,7 +26,24 @@ from topologies.files import FileError
 
 KEY = "mrc-tiny-interleaved-s1"
 RAW = f"raw/{KEY}"
-VALUES = (None, True, -1, 0, 1e308, 10**18, 2**64, "", "\x1b[31m", "x" * 10_000, "../../x", [], {}, [[]], ["x"], float("nan"))
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    10**18,
+    2**64,
+    "",
+    "\x1b[31m",
+    "x" * 10_000,
+    "../../x",
+    [],
+    {},
+    [[]],
+    ["x"],
+    float("nan"),
+)
 COMMANDS = (
     ["results", "report"],
     ["results", "view"],
@@ -40,7 +58,9 @@ COMMANDS = (
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("whole")
     with undrawn():
-        Runner(small(directory.parent, seeds=(1,), transports=("mrc",)), directory, FakeCluster).run()
+        Runner(
+            small(directory.parent, seeds=(1,), transports=("mrc",)), directory, FakeCluster
+        ).run()
     (directory / "plots").mkdir()  # which a report asks for
     return directory
 
@@ -49,7 +69,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to break, of which no figures are drawn."""
     monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
-    monkeypatch.setattr(os, "nice", lambda more: None)  # which cannot be taken back: every later test would wait for all others
+    # which cannot be taken back: every later test would wait for all others
+    monkeypatch.setattr(os, "nice", lambda more: None)
     return Path(shutil.copytree(shared, tmp_path / "out"))
 
 
@@ -59,7 +80,9 @@ def line(name: str, kind: str, **values: Any) -> Callable[[Path], None]:
     def harm(directory: Path) -> None:
         path = directory / RAW / name
         lines = path.read_text().splitlines()
-        place = next(i for i, text in enumerate(lines) if f'"kind":"{kind}"' in text.replace(" ", ""))
+        place = next(
+            i for i, text in enumerate(lines) if f'"kind":"{kind}"' in text.replace(" ", "")
+        )
         lines[place] = json.dumps({**json.loads(lines[place]), **values})
         path.write_text("\n".join(lines) + "\n")
 
@@ -86,36 +109,114 @@ SUMMARY, MANIFEST, RECORD = "summary.json", "manifest.json", f"{RAW}/run.json"
 REPORT, VIEW, TABLES = ["results", "report"], ["results", "view"], ["results", "plot", "--tables"]
 Harm = Callable[[Path], None]
 DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
-    "a number that is text": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns="x")), "runs[0].base_rtt_ns"),
-    "a rtt of 0": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns=0)), "runs[0].base_rtt_ns"),
-    "a name that is a path": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(run="../x")), "runs[0].run in"),
-    "no options": (REPORT, changed(MANIFEST, lambda m: m["scenario"]["transports"][0].update(fabric=1)), "transports[0].fabric"),
-    "a fabric of no shape": (REPORT, changed(MANIFEST, lambda m: m["fabrics"]["tiny"].update(planes=0)), "fabrics in"),
-    "NaN": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(wrong=float("nan"))), "summary.json is not JSON"),
-    "a host beyond the fabric": (VIEW, changed(RECORD, lambda r: r.update(ranks=[0, 99])), "ranks in"),
-    "a network too fast": (VIEW, changed(RECORD, lambda r: r["fabric"].update(nic_rate=10**14)), "nic_rate"),
-    "counters that are text": (TABLES, changed(RECORD, lambda r: r["counters_after"][0].update(marked="x")), "counters_after in"),
+    "a number that is text": (
+        REPORT,
+        changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns="x")),
+        "runs[0].base_rtt_ns",
+    ),
+    "a rtt of 0": (
+        REPORT,
+        changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns=0)),
+        "runs[0].base_rtt_ns",
+    ),
+    "a name that is a path": (
+        REPORT,
+        changed(SUMMARY, lambda s: s["runs"][0].update(run="../x")),
+        "runs[0].run in",
+    ),
+    "no options": (
+        REPORT,
+        changed(MANIFEST, lambda m: m["scenario"]["transports"][0].update(fabric=1)),
+        "transports[0].fabric",
+    ),
+    "a fabric of no shape": (
+        REPORT,
+        changed(MANIFEST, lambda m: m["fabrics"]["tiny"].update(planes=0)),
+        "fabrics in",
+    ),
+    "NaN": (
+        REPORT,
+        changed(SUMMARY, lambda s: s["runs"][0].update(wrong=float("nan"))),
+        "summary.json is not JSON",
+    ),
+    "a host beyond the fabric": (
+        VIEW,
+        changed(RECORD, lambda r: r.update(ranks=[0, 99])),
+        "ranks in",
+    ),
+    "a network too fast": (
+        VIEW,
+        changed(RECORD, lambda r: r["fabric"].update(nic_rate=10**14)),
+        "nic_rate",
+    ),
+    "counters that are text": (
+        TABLES,
+        changed(RECORD, lambda r: r["counters_after"][0].update(marked="x")),
+        "counters_after in",
+    ),
     "a step of no rank": (TABLES, line("h0.jsonl", "step", rank=99), "rank in"),
-    "a step that ends before": (["results", "export", "--format", "perfetto"], line("h0.jsonl", "step", end_ps=0), "end_ps in"),
+    "a step that ends before": (
+        ["results", "export", "--format", "perfetto"],
+        line("h0.jsonl", "step", end_ps=0),
+        "end_ps in",
+    ),
     "a line of a log": (TABLES, line("runner.jsonl", "fault", links=7), "links in"),
-    "a column that is gone": (REPORT, column("steps.parquet", lambda f: f.drop(columns="rank")), "rank in"),
-    "a column of another type": (REPORT, column("goodput.parquet", lambda f: f.astype({"rx_bytes": str})), "rx_bytes in"),
-    "a hole in a column": (REPORT, column("steps.parquet", lambda f: f.assign(step=f["step"].where(f["rank"] > 0))), "step in"),
-    "a time beyond all": (REPORT, column("events.parquet", lambda f: f.assign(t_ns=2**63 - 1)), "t_ns in"),
-    "a run that no summary has": (REPORT, column("steps.parquet", lambda f: f.assign(run="other")), "has rows of run other"),
-    "a host of no fabric": (REPORT, column("goodput.parquet", lambda f: f.assign(host=77)), "has a host beyond"),
-    "bins at the end of time": (REPORT, column("goodput.parquet", lambda f: f.assign(t_ns=[*f["t_ns"][:-1], 10**17])), "has times that"),
+    "a column that is gone": (
+        REPORT,
+        column("steps.parquet", lambda f: f.drop(columns="rank")),
+        "rank in",
+    ),
+    "a column of another type": (
+        REPORT,
+        column("goodput.parquet", lambda f: f.astype({"rx_bytes": str})),
+        "rx_bytes in",
+    ),
+    "a hole in a column": (
+        REPORT,
+        column("steps.parquet", lambda f: f.assign(step=f["step"].where(f["rank"] > 0))),
+        "step in",
+    ),
+    "a time beyond all": (
+        REPORT,
+        column("events.parquet", lambda f: f.assign(t_ns=2**63 - 1)),
+        "t_ns in",
+    ),
+    "a run that no summary has": (
+        REPORT,
+        column("steps.parquet", lambda f: f.assign(run="other")),
+        "has rows of run other",
+    ),
+    "a host of no fabric": (
+        REPORT,
+        column("goodput.parquet", lambda f: f.assign(host=77)),
+        "has a host beyond",
+    ),
+    "bins at the end of time": (
+        REPORT,
+        column("goodput.parquet", lambda f: f.assign(t_ns=[*f["t_ns"][:-1], 10**17])),
+        "has times that",
+    ),
     "a FIFO of a summary": (REPORT, instead("summary.json", os.mkfifo), "is no regular file"),
     "an endless manifest": (REPORT, instead("manifest.json", endless), "is no regular file"),
     "a FIFO of a log": (VIEW, instead(f"{RAW}/h0.jsonl", os.mkfifo), "is no regular file"),
-    "an endless log": (["results", "top", "--once"], instead(f"{RAW}/h1.jsonl", endless), "is no regular file"),
-    "a log that leads nowhere": (TABLES, instead(f"{RAW}/h0.jsonl", lambda path: path.symlink_to(path.name)), "is no regular file"),
+    "an endless log": (
+        ["results", "top", "--once"],
+        instead(f"{RAW}/h1.jsonl", endless),
+        "is no regular file",
+    ),
+    "a log that leads nowhere": (
+        TABLES,
+        instead(f"{RAW}/h0.jsonl", lambda path: path.symlink_to(path.name)),
+        "is no regular file",
+    ),
     "an endless journal": (TABLES, instead(f"{RAW}/runner.jsonl", endless), "is no regular file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage_is_one_line_with_key_and_file(results: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_one_line_with_key_and_file(
+    results: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     command, harm, said = DAMAGE[case]
     harm(results)
     assert execute([*command, str(results)]) == 2
@@ -123,7 +224,9 @@ def test_damage_is_one_line_with_key_and_file(results: Path, case: str, capsys: 
     assert said in told and told.count("\n") == 1 and "do not fit together" not in told
 
 
-def test_a_small_file_that_is_large_inside_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_that_is_large_inside_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scenarios.figures.columns.ROOM", 1 << 20)
     path = tmp_path / "steps.parquet"
     with pq.ParquetWriter(path, pa.schema([("step", pa.int64())]), compression="zstd") as writer:
@@ -133,7 +236,11 @@ def test_a_small_file_that_is_large_inside_is_not_read(tmp_path: Path, monkeypat
     with pytest.raises(FileError, match="damaged: rows in"):
         read_table(path)
     long = "x" * (LONGEST + 1)
-    pq.write_table(pa.table({"run": pa.DictionaryArray.from_arrays(np.zeros(9, np.int32), [long])}), path, compression="zstd")
+    pq.write_table(
+        pa.table({"run": pa.DictionaryArray.from_arrays(np.zeros(9, np.int32), [long])}),
+        path,
+        compression="zstd",
+    )
     with pytest.raises(FileError, match="a text in .* has more than"):
         read_table(path)
 
@@ -143,7 +250,12 @@ def harmed(value: Any, draw: random.Random) -> None:
     places = [(value, key) for key in (value if isinstance(value, dict) else range(len(value)))]
     for holder, key in places:
         if isinstance(holder[key], (dict, list)):
-            places += [(holder[key], inner) for inner in (holder[key] if isinstance(holder[key], dict) else range(len(holder[key])))]
+            places += [
+                (holder[key], inner)
+                for inner in (
+                    holder[key] if isinstance(holder[key], dict) else range(len(holder[key]))
+                )
+            ]
     holder, key = draw.choice(places)
     if draw.random() < 0.2:
         del holder[key]

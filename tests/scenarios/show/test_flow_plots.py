@@ -25,7 +25,9 @@ from topologies import load_fabric
 def drawn(directory: Path) -> set[str]:
     made = draw_all(directory)
     assert all(path.stat().st_size > 2000 for path in made)
-    assert all("<!-- fidelity: " in path.read_text() for path in made if path.suffix == ".svg"), "each says what its runs are worth"
+    assert all("<!-- fidelity: " in path.read_text() for path in made if path.suffix == ".svg"), (
+        "each says what its runs are worth"
+    )
     return {path.name for path in made if path.suffix == ".png"}
 
 
@@ -37,32 +39,70 @@ def printed(summary: dict[str, object], directory: Path, width: int = 100) -> st
 
 @pytest.mark.dear("draws three figures of many flows")
 def test_incast(tmp_path: Path) -> None:
-    scenario = load_scenario("incast-victim", transports=["mrc", "mrc-last-hop-ecn", "roce"], overrides=["workload.duration=400us"])
-    mrc, marked, roce = plays.incast(0.97, 1.4, 0.97, 1), plays.incast(0.9, 0.5, 0.98, 2), plays.incast(0.5, 6, 0.3, 3)
+    scenario = load_scenario(
+        "incast-victim",
+        transports=["mrc", "mrc-last-hop-ecn", "roce"],
+        overrides=["workload.duration=400us"],
+    )
+    mrc, marked, roce = (
+        plays.incast(0.97, 1.4, 0.97, 1),
+        plays.incast(0.9, 0.5, 0.98, 2),
+        plays.incast(0.5, 6, 0.3, 3),
+    )
     summary = make(tmp_path, scenario, {"mrc": mrc, "mrc-last-hop-ecn": marked, "roce": roce})
-    assert drawn(tmp_path) == {"flows-packed-s1.png", "queues-packed-s1.png", "windows-packed-s1.png"}
+    assert drawn(tmp_path) == {
+        "flows-packed-s1.png",
+        "queues-packed-s1.png",
+        "windows-packed-s1.png",
+    }
     text = printed(summary, tmp_path)
-    for words in ("7 × incast", "kept vs", "rack16-last-hop-ecn", "25–100", "125 (187.5)", "1,000", "Queues on the last hop"):
+    for words in (
+        "7 × incast",
+        "kept vs",
+        "rack16-last-hop-ecn",
+        "25–100",
+        "125 (187.5)",
+        "1,000",
+        "Queues on the last hop",
+    ):
         assert words in text, words
     assert "RoCE runs without PFC" in text
 
 
 def test_permutation(tmp_path: Path) -> None:
-    scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1, 2], overrides=["workload.duration=300us"])
-    summary = make(tmp_path, scenario, {"mrc": plays.collide((0.96,), 1), "roce-1p": plays.collide((0.98, 0.5), 2)})
+    scenario = load_scenario(
+        "permutation",
+        transports=["mrc", "roce-1p"],
+        seeds=[1, 2],
+        overrides=["workload.duration=300us"],
+    )
+    summary = make(
+        tmp_path,
+        scenario,
+        {"mrc": plays.collide((0.96,), 1), "roce-1p": plays.collide((0.98, 0.5), 2)},
+    )
     assert drawn(tmp_path) == {"permutation-packed-s1.png", "permutation-packed-s2.png"}
     text = printed(summary, tmp_path)
-    assert "seed" in text and "Goodput per flow" not in text  # which flow is which differs between seeds
+    # which flow is which differs between seeds
+    assert "seed" in text and "Goodput per flow" not in text
 
 
 def test_ev_balance(tmp_path: Path) -> None:
     summary = make(tmp_path, load_scenario("ev-balance"), {"mrc": plays.part(5.0, 0.5, 1)})
-    assert drawn(tmp_path) == {"flows-packed-s1.png", "windows-packed-s1.png", "ev-shares-mrc-wide-packed-s1.png"}
-    assert "A shares 8 of its 128 EVs with B and left them within" in " ".join(printed(summary, tmp_path).split())
+    assert drawn(tmp_path) == {
+        "flows-packed-s1.png",
+        "windows-packed-s1.png",
+        "ev-shares-mrc-wide-packed-s1.png",
+    }
+    assert "A shares 8 of its 128 EVs with B and left them within" in " ".join(
+        printed(summary, tmp_path).split()
+    )
     flows = pd.read_parquet(tmp_path / "flows.parquet")
     flows[flows["flow"] != "B"].to_parquet(tmp_path / "flows.parquet")
     with only_drawn("flows"):
-        assert drawn(tmp_path) == {"flows-packed-s1.png"}, "also of a run in which B received nothing"
+        assert drawn(tmp_path) == {"flows-packed-s1.png"}, (
+            "also of a run in which B received nothing"
+        )
 
 
 def test_without_data_no_plots_but_tables(tmp_path: Path) -> None:
@@ -75,14 +115,29 @@ def test_without_data_no_plots_but_tables(tmp_path: Path) -> None:
 
 
 def test_a_fabric_without_trimming_and_marking_says_off(tmp_path: Path) -> None:
-    scenario = load_scenario("incast-15", overrides=["transport.mrc-no-trim.fabric_options.ecn=false"], transports=["mrc-no-trim"])
+    scenario = load_scenario(
+        "incast-15",
+        overrides=["transport.mrc-no-trim.fabric_options.ecn=false"],
+        transports=["mrc-no-trim"],
+    )
     summary = make(tmp_path, scenario, {})
-    row = next(line for line in printed(summary, tmp_path, 120).splitlines() if line.lstrip().startswith("rack16-no-ecn-no-trimming"))
+    row = next(
+        line
+        for line in printed(summary, tmp_path, 120).splitlines()
+        if line.lstrip().startswith("rack16-no-ecn-no-trimming")
+    )
     assert row.split()[4:7] == ["off", "off", "off"]
 
 
 def test_grid_counts_in_fair_shares() -> None:
-    packets = pd.DataFrame({"t_ns": [0, 0, 10, 10, 20], "bin_ns": [10] * 5, "ev": [1, 2, 1, 2, 2], "tx_packets": [3, 1, 5, 5, 4]})
+    packets = pd.DataFrame(
+        {
+            "t_ns": [0, 0, 10, 10, 20],
+            "bin_ns": [10] * 5,
+            "ev": [1, 2, 1, 2, 2],
+            "tx_packets": [3, 1, 5, 5, 4],
+        }
+    )
     assert grid(packets, [1, 2], 0, 10, 3).tolist() == [[1.5, 1.0, 0.0], [0.5, 1.0, 2.0]]
     assert grid(packets, [1, 2], 0, 20, 1).tolist() == [[16 / 14], [12 / 14]]
     assert np.isnan(grid(packets, [1, 2], -10, 10, 1)).all()

@@ -1,4 +1,5 @@
-"""What was measured once is drawn the same for ever: other processes, hash seeds, time zones and places give the same bytes."""
+"""What was measured once is drawn the same for ever: other processes, hash seeds, time zones and
+places give the same bytes."""
 
 from __future__ import annotations
 
@@ -33,11 +34,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("stored")
     for name in ALL:
         (base / name).mkdir()
-    text = TEXT.replace('at = "10us"', "step = 6")  # five healthy steps before the fault, or there is no cost to draw
+    # five healthy steps before the fault, or there is no cost to draw
+    text = TEXT.replace('at = "10us"', "step = 6")
     for name, more in (("steps", ""), ("sweep", SWEEP)):
         (base / "small.toml").write_text(text + more)
         with undrawn():
-            Runner(load_scenario(str(base / "small.toml"), transports=["mrc"]), base / name, FakeCluster).run()
+            Runner(
+                load_scenario(str(base / "small.toml"), transports=["mrc"]),
+                base / name,
+                FakeCluster,
+            ).run()
     make(base / "flows", load_scenario("ev-balance", overrides=SHORT), {"mrc": part(1.0, 0.5, 1)})
     for name in ALL:
         shutil.rmtree(base / name / "raw")
@@ -49,18 +55,30 @@ def drawn(base: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.dear("every kind of figure, drawn in two processes")
-def test_another_process_in_another_place_draws_the_same_bytes(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_in_another_place_draws_the_same_bytes(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = Path(shutil.copytree(stored, tmp_path / "elsewhere"))
-    monkeypatch.setattr("scenarios.show.plots.VARIANTS_SHOWN", 1)  # of the sweep what is over its settings
+    # of the sweep what is over its settings
+    monkeypatch.setattr("scenarios.show.plots.VARIANTS_SHOWN", 1)
     for name in ALL:
         draw_all(stored / name)
     first = drawn(stored)
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
     words = [sys.executable, "-c", DRAW, *(str(copy / name) for name in ALL)]
-    subprocess.run(words, check=True, env=environment, timeout=120, cwd=Path(__file__).resolve().parents[3])
+    subprocess.run(
+        words, check=True, env=environment, timeout=120, cwd=Path(__file__).resolve().parents[3]
+    )
     again = drawn(copy)
-    assert sorted(again) == sorted(first) and {Path(name).suffix for name in first} == {".png", ".svg"}
+    assert sorted(again) == sorted(first) and {Path(name).suffix for name in first} == {
+        ".png",
+        ".svg",
+    }
     assert [name for name in first if first[name] != again[name]] == []
-    assert [name for name in first if name.endswith(".svg") and b"<!-- fidelity: " not in first[name]] == []
+    assert [
+        name for name in first if name.endswith(".svg") and b"<!-- fidelity: " not in first[name]
+    ] == []
     kinds = {Path(name).name.split("-")[0] for name in first}
-    assert {"step", "goodput", "paths", "failure", "flows", "ev", "sweep"} <= kinds and len(first) >= 20, sorted(first)
+    assert {"step", "goodput", "paths", "failure", "flows", "ev", "sweep"} <= kinds and len(
+        first
+    ) >= 20, sorted(first)

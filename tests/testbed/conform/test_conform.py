@@ -1,4 +1,5 @@
-"""Cases for any endpoint: the right engine passes all, a wrong one fails some, and there is none that cannot fail."""
+"""Cases for any endpoint: the right engine passes all, a wrong one fails some, and there is none
+that cannot fail."""
 
 from __future__ import annotations
 
@@ -37,8 +38,12 @@ def failing(new: Callable[[], Any], files: tuple[str, ...] = ()) -> str:
 @pytest.mark.dear("every case")
 @pytest.mark.parametrize("file", FILES)
 def test_our_engine_passes(file: str) -> None:
-    outcomes = [play(case, OurEngine(FABRIC, 0)) for case in CASES.values() if case.name.startswith(file)]
-    assert [(o.case.name, o.why) for o in outcomes if o.verdict != "pass"] == [] and len(outcomes) >= 8
+    outcomes = [
+        play(case, OurEngine(FABRIC, 0)) for case in CASES.values() if case.name.startswith(file)
+    ]
+    assert [(o.case.name, o.why) for o in outcomes if o.verdict != "pass"] == [] and len(
+        outcomes
+    ) >= 8
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,7 +52,8 @@ def test_a_wrong_endpoint_fails_a_case(name: str) -> None:
 
 
 NOT_TOLD = ("restore_cwnd", "rcv_cwnd_pen", "mpr")
-"""Fields whose lowest bit may be either, as far as single packets tell; of an opcode: its own timestamp and id, a's wish."""
+"""Fields whose lowest bit may be either, as far as single packets tell; of an opcode: its own
+timestamp and id, a's wish."""
 ITS_OWN = {0xCA: ("ackreq", "tx_ts"), 0xD8: ("tx_ts", "psn"), 0xDE: ("tx_ts",)}
 SAID = {
     0xCA: ("sends",),
@@ -60,13 +66,28 @@ SAID = {
 }
 """Opcode of what a target sends, and the cases in which it does."""
 EVERY_FIELD = [
-    (opcode, what, bit) for opcode in SAID for what, bit in fields(opcode) if what.split()[1] not in (*NOT_TOLD, *ITS_OWN.get(opcode, ()))
+    (opcode, what, bit)
+    for opcode in SAID
+    for what, bit in fields(opcode)
+    if what.split()[1] not in (*NOT_TOLD, *ITS_OWN.get(opcode, ()))
 ]
 
 
-@pytest.mark.parametrize(("opcode", "what", "bit"), EVERY_FIELD, ids=[f"{opcode:02X} {what}" for opcode, what, _ in EVERY_FIELD])
+@pytest.mark.parametrize(
+    ("opcode", "what", "bit"),
+    EVERY_FIELD,
+    ids=[f"{opcode:02X} {what}" for opcode, what, _ in EVERY_FIELD],
+)
 def test_a_wrong_bit_of_any_field_fails_a_case(opcode: int, what: str, bit: int) -> None:
-    kind = {0xCA: "write", 0xD1: "ack", 0xDC: "sack", 0xDD: "nack", 0xD8: "request", 0xD9: "response", 0xDE: "probe"}[opcode]
+    kind = {
+        0xCA: "write",
+        0xD1: "ack",
+        0xDC: "sack",
+        0xDD: "nack",
+        0xD8: "request",
+        0xD9: "response",
+        0xDE: "probe",
+    }[opcode]
     assert failing(lambda: Wrong(FABRIC, 0, out=flipped(kind, bit)), SAID[opcode])
 
 
@@ -77,10 +98,14 @@ def test_there_is_no_case_that_cannot_fail(file: str) -> None:
     wrong = [name for name in NAMES if not name.endswith("nothing")]
     for case in CASES.values():
         if case.name.startswith(file):
-            assert any(play(case, make(name, FABRIC)).verdict == "fail" for name in wrong), case.name
+            assert any(play(case, make(name, FABRIC)).verdict == "fail" for name in wrong), (
+                case.name
+            )
 
 
-def report(tmp_path: Path, text: str, *words: str, status: int, capsys: pytest.CaptureFixture[str]) -> str:
+def report(
+    tmp_path: Path, text: str, *words: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> str:
     file = tmp_path / "mine.txt"
     file.write_text(text)
     assert cli.execute(["conform", *(words or ("engine",)), "--file", str(file)]) == status
@@ -88,34 +113,69 @@ def report(tmp_path: Path, text: str, *words: str, status: int, capsys: pytest.C
     return said.out + said.err
 
 
-def test_what_fails_is_shown_beside_what_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = report(tmp_path, "== x | A wish | 4\nsend write k=0 of=2 a=1\nexpect sack cack=7 ooo_count>=3\n", status=1, capsys=capsys)
-    assert "fail: mine/x: A wish (section 4)" in said and "line 3: expect sack cack=7 ooo_count>=3: did not come" in said
+def test_what_fails_is_shown_beside_what_was_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = report(
+        tmp_path,
+        "== x | A wish | 4\nsend write k=0 of=2 a=1\nexpect sack cack=7 ooo_count>=3\n",
+        status=1,
+        capsys=capsys,
+    )
+    assert (
+        "fail: mine/x: A wish (section 4)" in said
+        and "line 3: expect sack cack=7 ooo_count>=3: did not come" in said
+    )
     rows = [line.split() for line in said.splitlines()]
-    assert ["cack", "7", "0"] in rows and ["ooo_count", "at", "least", "3", "0"] in rows and "1 cases: 0 passed, 1 failed" in said
+    assert (
+        ["cack", "7", "0"] in rows
+        and ["ooo_count", "at", "least", "3", "0"] in rows
+        and "1 cases: 0 passed, 1 failed" in said
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("send write\n", "mine.txt:1: 'send': a step of a case begins with peer, send, "),
-        ("== x | no section\n", "mine.txt:1: a case begins with '== NAME | WHAT IT SAYS | SECTION'"),
+        (
+            "== x | no section\n",
+            "mine.txt:1: a case begins with '== NAME | WHAT IT SAYS | SECTION'",
+        ),
         ("== x | y | 1\njump\n", "mine.txt:2: 'jump': a step"),
         ("== x | y | 1\nsend 'write\n", "mine.txt:2: No closing quotation"),
         ("== x | y | 1\n== x | z | 1\n", "two cases are called mine/x"),
     ],
 )
-def test_a_file_that_is_wrong_is_one_line(tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_wrong_is_one_line(
+    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = report(tmp_path, text, status=2, capsys=capsys)
     assert said in line and line.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    "step", ["send cake", "send write k=many", "expect sack cack=$nobody.psn", "send write ev=9:9", "memory 0 x written"]
+    "step",
+    [
+        "send cake",
+        "send write k=many",
+        "expect sack cack=$nobody.psn",
+        "send write ev=9:9",
+        "memory 0 x written",
+    ],
 )
-def test_a_step_that_makes_no_sense_fails_its_case_alone(tmp_path: Path, step: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = report(tmp_path, f"== x | y | 1\n{step}\n== z | y | 1\nsend write\nexpect ack\n", status=1, capsys=capsys)
-    assert "fail: mine/x" in said and "2 cases: 1 passed, 1 failed" in said and "Traceback" not in said
+def test_a_step_that_makes_no_sense_fails_its_case_alone(
+    tmp_path: Path, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = report(
+        tmp_path,
+        f"== x | y | 1\n{step}\n== z | y | 1\nsend write\nexpect ack\n",
+        status=1,
+        capsys=capsys,
+    )
+    assert (
+        "fail: mine/x" in said and "2 cases: 1 passed, 1 failed" in said and "Traceback" not in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +190,9 @@ def test_a_step_that_makes_no_sense_fails_its_case_alone(tmp_path: Path, step: s
         (["engine", "--file", "no-such-file"], "no-such-file: "),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.execute(["conform", *words]) == 2
     line = capsys.readouterr().err
     assert line.startswith(f"mrcbed: {said}") and line.count("\n") == 1
@@ -139,7 +201,8 @@ def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.Captu
 def test_outcomes_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.execute(["conform", "engine", "write/one-*", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [
-        {"case": name, "verdict": "pass", "why": "", "fields": []} for name in ("write/one-packet", "write/one-byte")
+        {"case": name, "verdict": "pass", "why": "", "fields": []}
+        for name in ("write/one-packet", "write/one-byte")
     ]
 
 
@@ -156,7 +219,10 @@ def broken(fabric: object, host: int) -> object:
 def test_a_target_that_raises_fails_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.execute(["conform", f"{__name__}:broken", "write/one-*"]) == 1
     said = capsys.readouterr().out
-    assert said.count("the target raised RuntimeError: no register here") == 2 and "0 passed, 2 failed" in said
+    assert (
+        said.count("the target raised RuntimeError: no register here") == 2
+        and "0 passed, 2 failed" in said
+    )
 
 
 def test_shipped_cases_are_in_the_wheel() -> None:

@@ -11,7 +11,8 @@ from testbed.controller.agents import AgentLinks
 
 
 class FakeAgent:
-    """Listens like an agent; :meth:`hear` reads what was asked, :meth:`answer` answers the oldest unanswered request."""
+    """Listens like an agent; :meth:`hear` reads what was asked, :meth:`answer` answers the oldest
+    unanswered request."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.path = name, str(folder / f"{name}.sock")
@@ -47,7 +48,9 @@ class FakeAgent:
         """Answer, and let the controller's side hear it."""
         self.hear()
         assert self.sock is not None
-        self.sock.send(json.dumps({"id": self._unanswered.pop(0), **(other or {"ok": ok})}).encode() + b"\n")
+        self.sock.send(
+            json.dumps({"id": self._unanswered.pop(0), **(other or {"ok": ok})}).encode() + b"\n"
+        )
         links.heard(self.seen_by(links))
 
     def seen_by(self, links: AgentLinks) -> Any:

@@ -1,4 +1,5 @@
-"""The client of the controller's REST view, against servers that are none: whatever answers, or does not, is one line, in time."""
+"""The client of the controller's REST view, against servers that are none: whatever answers, or
+does not, is one line, in time."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Answer = Callable[[socket.socket], None]
 
 
 def whole(connection: socket.socket) -> None:
-    """Read a request with its body, which comes by itself: who hangs up on what he has not read resets the connection."""
+    """Read a request with its body, which comes by itself: who hangs up on what he has not read
+    resets the connection."""
     with connection.makefile("rb") as request:
         head = b"".join(iter(request.readline, b"\r\n"))
         request.read(int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0))
@@ -58,7 +60,9 @@ def serve() -> Iterator[Callable[[Answer], str]]:
 
 
 def page(data: bytes, head: str = "200 OK") -> Answer:
-    return lambda connection: connection.sendall(f"HTTP/1.1 {head}\r\nConnection: close\r\n\r\n".encode() + data)
+    return lambda connection: connection.sendall(
+        f"HTTP/1.1 {head}\r\nConnection: close\r\n\r\n".encode() + data
+    )
 
 
 def endless(first: bytes, again: bytes, pause: float = 0.0) -> Answer:
@@ -77,17 +81,43 @@ LINK = {"link": "a:b", "state": "up", "since_ps": 1, "denied": [], "paths": 3}
 @pytest.mark.parametrize(
     "url",
     [
-        "http://[::1", "http://[::1]x", "http://", "http://:80", "http://h:x", "http://h:99999", "http://h:１０", "http://h:-1", "ftp://h",
-        "http://h/\u00e9", "http://\u0661.1", "http://\u2100:1", "http://a b", "http://u@h", "http://h?x", "http://h\n",
-        "http://\udcff", "", "//h", "h:80",
+        "http://[::1",
+        "http://[::1]x",
+        "http://",
+        "http://:80",
+        "http://h:x",
+        "http://h:99999",
+        "http://h:１０",
+        "http://h:-1",
+        "ftp://h",
+        "http://h/\u00e9",
+        "http://\u0661.1",
+        "http://\u2100:1",
+        "http://a b",
+        "http://u@h",
+        "http://h?x",
+        "http://h\n",
+        "http://\udcff",
+        "",
+        "//h",
+        "h:80",
     ],
-)  # fmt: skip
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="is not a controller's address: they look like http"):
         ControllerClient(url)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://a..b:1", "http://" + "a" * 70 + ".x:1", "http://[::1]:1", "http://[1:2]:1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1",
+        "http://a..b:1",
+        "http://" + "a" * 70 + ".x:1",
+        "http://[::1]:1",
+        "http://[1:2]:1",
+    ],
+)
 def test_nobody_there_is_one_line(url: str) -> None:
     with pytest.raises(UserError, match="^no controller answers at ") as refused:
         ControllerClient(url).get("links")
@@ -119,19 +149,29 @@ def test_a_token_that_is_none_is_refused(token: str) -> None:
         (page(b"", "500 Oh"), "answered 500 Oh"),
         (page(b'{"error": 5, "near": 7}', "404 Not"), "answered 404 Not"),
         (page(b'["error"]', "404 Not"), "answered 404 Not"),
-        (page(b'{"error": "no h9", "near": ["h1", "h2"]}', "404 Not"), "^no h9: did you mean h1 or h2[?]$"),
+        (
+            page(b'{"error": "no h9", "near": ["h1", "h2"]}', "404 Not"),
+            "^no h9: did you mean h1 or h2[?]$",
+        ),
         (page(b'{"error": "' + b"x" * 100_000 + b'"}', "404 Not"), "^x{1000}$"),
         (lambda connection: connection.sendall(b"hello\r\n"), "no controller answers"),
         (lambda connection: None, "no controller answers"),
-        (lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[]"), "no controller answers"),
+        (
+            lambda connection: connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[]"
+            ),
+            "no controller answers",
+        ),
         (endless(b"HTTP/1.1 200 OK\r\n", b"A: " + b"b" * 1000 + b"\r\n"), "no controller answers"),
         (endless(b"HTTP/1.1 200 OK\r\nA: ", b"b" * 1000), "no controller answers"),
         (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01), "no whole answer within 1 s"),
         (endless(OK, b" ", 0.01), "no whole answer within 1 s"),
         (endless(b"", b"H", 0.3), "no whole answer within 1 s"),
     ],
-)  # fmt: skip
-def test_what_is_no_controller_is_one_line(serve: Callable[[Answer], str], answer: Answer, said: str) -> None:
+)
+def test_what_is_no_controller_is_one_line(
+    serve: Callable[[Answer], str], answer: Answer, said: str
+) -> None:
     client = ControllerClient(serve(answer), timeout=1.0)
     with pytest.raises(UserError, match=said) as refused:
         client.get("links")
@@ -139,7 +179,9 @@ def test_what_is_no_controller_is_one_line(serve: Callable[[Answer], str], answe
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
 
 
-def test_an_answer_without_end_is_cut(serve: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_cut(
+    serve: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("testbed.controller.client.MOST", 1 << 20)
     with pytest.raises(UserError, match="is not a controller of mrcbed"):
         ControllerClient(serve(endless(OK, b" " * (1 << 16))), timeout=60).get("links")
@@ -148,20 +190,42 @@ def test_an_answer_without_end_is_cut(serve: Callable[[Answer], str], monkeypatc
 def test_what_a_controller_says_is_returned_whole(serve: Callable[[Answer], str]) -> None:
     rows = [{**LINK, "more": 1}]
     assert ControllerClient(serve(page(json.dumps(rows).encode()))).get("links") == rows
-    assert ControllerClient(serve(page(b'{"entry": "p0", "new": true}', "201 Created"))).deny("p0")["new"] is True
+    assert (
+        ControllerClient(serve(page(b'{"entry": "p0", "new": true}', "201 Created"))).deny("p0")[
+            "new"
+        ]
+        is True
+    )
 
 
 @pytest.mark.parametrize(
-    "command", ["links", "paths h0 h1", "denylist", "denylist add p0", "denylist remove p0", "events", "events --json"]
+    "command",
+    [
+        "links",
+        "paths h0 h1",
+        "denylist",
+        "denylist add p0",
+        "denylist remove p0",
+        "events",
+        "events --json",
+    ],
 )
 @pytest.mark.parametrize(
     "data",
     [
-        b"[{}]", b"{}", b'{"entry": "p0"}', b'{"t_ps": 1, "event": "deny"}\n', b'{"t_ps": 1e400, "event": "x"}\n', b"[]\n",
-        b'{"t_ps": -9000000000000000000, "event": "hint-pushed", "links": 5}\n', b"x" * (3 << 20),
+        b"[{}]",
+        b"{}",
+        b'{"entry": "p0"}',
+        b'{"t_ps": 1, "event": "deny"}\n',
+        b'{"t_ps": 1e400, "event": "x"}\n',
+        b"[]\n",
+        b'{"t_ps": -9000000000000000000, "event": "hint-pushed", "links": 5}\n',
+        b"x" * (3 << 20),
     ],
-)  # fmt: skip
-def test_commands_end_in_one_line(command: str, data: bytes, serve: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+)
+def test_commands_end_in_one_line(
+    command: str, data: bytes, serve: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     status = execute(["fabric", *command.split(), "--url", serve(page(data))])
     error = capsys.readouterr().err
     assert status in (0, 2) and error.count("\n") <= 1 and "internal error" not in error

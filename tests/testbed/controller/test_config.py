@@ -36,7 +36,10 @@ def test_host_ports_are_left_out() -> None:
     [
         ({"netns": None}, "netns = None must be text"),
         ({"rest_port": "80"}, "rest_port = '80' must be a whole number"),
-        ({"rest_host": "0.0.0.0"}, "rest_host = '0.0.0.0' must be 127.0.0.1 or ::1: .* loopback only"),
+        (
+            {"rest_host": "0.0.0.0"},
+            "rest_host = '0.0.0.0' must be 127.0.0.1 or ::1: .* loopback only",
+        ),
         ({"token": None}, "token = None must be text"),
         ({"token": ""}, "at least 32 characters"),
         ({"netsn": "x"}, "netsn is not a key: did you mean 'netns'"),

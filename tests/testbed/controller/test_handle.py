@@ -33,7 +33,9 @@ class FakeAgent:
 
 @pytest.fixture
 def dead() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "print('ready 1')"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "print('ready 1')"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     process.wait()
     yield process
     for stream in (process.stdin, process.stdout):
@@ -74,14 +76,18 @@ def test_after_its_death_what_agents_hold_is_in_force(dead: subprocess.Popen[byt
     assert handle.allow(LINK) and agents[0].held == ["p1-t1-0", "h0>h3@p1/0"]
 
 
-def test_what_it_says_is_read_line_by_line_and_its_end_is_known(dead: subprocess.Popen[bytes]) -> None:
+def test_what_it_says_is_read_line_by_line_and_its_end_is_known(
+    dead: subprocess.Popen[bytes],
+) -> None:
     handle = ControllerHandle(FABRIC, WallClock(), dead)
     assert handle.line(1.0) == "ready 1" and not handle.over
     assert handle.line(1.0) == "" and handle.over
 
 
 def test_one_that_is_silent_is_not_waited_for() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         handle = ControllerHandle(FABRIC, WallClock(), process)
         assert handle.line(0.05) == "" and not handle.over
         handle.close()

@@ -1,4 +1,5 @@
-"""The event stream: replay, then news; a reader that is behind loses entries, is told so, and holds nobody up."""
+"""The event stream: replay, then news; a reader that is behind loses entries, is told so, and holds
+nobody up."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ import threading
 import pytest
 
 from testbed.controller import journal as module
-from testbed.controller.journal import JOURNAL_LENGTH, MAX_READERS, READER_LENGTH, Journal, TooManyReaders
+from testbed.controller.journal import (
+    JOURNAL_LENGTH,
+    MAX_READERS,
+    READER_LENGTH,
+    Journal,
+    TooManyReaders,
+)
 
 
 def test_times_are_unique_so_that_a_reader_can_say_where_it_left_off() -> None:
@@ -67,7 +74,9 @@ def test_a_slow_reader_is_told_how_many_it_missed_and_goes_on() -> None:
     taken = slow.take()
     assert [e["t_ps"] for e in taken[:-1]] == list(range(1, READER_LENGTH + 1))
     assert taken[-1] == {"t_ps": READER_LENGTH, "event": "missed", "count": 7}
-    assert [e["t_ps"] for e in journal.since(taken[-1]["t_ps"])] == list(range(READER_LENGTH + 1, READER_LENGTH + 8)), "it can ask for them"
+    assert [e["t_ps"] for e in journal.since(taken[-1]["t_ps"])] == list(
+        range(READER_LENGTH + 1, READER_LENGTH + 8)
+    ), "it can ask for them"
     journal.add(10**6, "y")
     assert [e["event"] for e in slow.take()] == ["y"]
 

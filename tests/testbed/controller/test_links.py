@@ -1,4 +1,5 @@
-"""The failed-link map: a link is failed while either of its ends is, and repetition changes nothing."""
+"""The failed-link map: a link is failed while either of its ends is, and repetition changes
+nothing."""
 
 import pytest
 
@@ -42,4 +43,8 @@ def test_map_and_journal() -> None:
         links.apply(change, handled)
     assert links.failed == {LINK.name: Failure(300, 307)}
     assert links.state(LINK.name) == (False, 300)
-    assert [(e["up"], e["heard_ps"], e["handled_ps"]) for e in links.journal] == [(False, 100, 103), (True, 200, 201), (False, 300, 307)]
+    assert [(e["up"], e["heard_ps"], e["handled_ps"]) for e in links.journal] == [
+        (False, 100, 103),
+        (True, 200, 201),
+        (False, 300, 307),
+    ]

@@ -26,7 +26,9 @@ class Service:
         ticks = iter(range(1000, 10**6))
         self.links = FailedLinks(FABRIC, 1)
         self.steering = Steering(FABRIC, self.links, Journal(), lambda: next(ticks))
-        views = Views(FABRIC, TABLES, lambda: TABLES, self.links, lambda: self.steering.denylist.entries)
+        views = Views(
+            FABRIC, TABLES, lambda: TABLES, self.links, lambda: self.steering.denylist.entries
+        )
         self.rest = Rest(views, self.steering, TOKEN)
 
     def ask(self, method: str, path: str, expected: int = 200, body: Any = b"", **more: Any) -> Any:
@@ -50,7 +52,12 @@ def service() -> Service:
 @pytest.mark.parametrize("prefix", ["/v1", ""])
 def test_every_listed_page_answers(service: Service, prefix: str) -> None:
     for page in service.ask("GET", "/")["pages"]:
-        path = page.removeprefix("/v1").replace("{switch}", "p0-t0-0").replace("{src}", "h0").replace("{dst}", "h7")
+        path = (
+            page.removeprefix("/v1")
+            .replace("{switch}", "p0-t0-0")
+            .replace("{src}", "h0")
+            .replace("{dst}", "h7")
+        )
         if path == "/events":
             continue
         if path == "/stream" and not prefix:
@@ -61,8 +68,16 @@ def test_every_listed_page_answers(service: Service, prefix: str) -> None:
 
 
 def test_deny_and_allow(service: Service) -> None:
-    said = service.ask("POST", "/denylist", 201, {"entry": "p1-t1-2:p1-t0-1", "reason": "dirty optics"})
-    assert said == {"entry": LINK, "by": "operator", "reason": "dirty optics", "since_ps": said["since_ps"], "new": True}
+    said = service.ask(
+        "POST", "/denylist", 201, {"entry": "p1-t1-2:p1-t0-1", "reason": "dirty optics"}
+    )
+    assert said == {
+        "entry": LINK,
+        "by": "operator",
+        "reason": "dirty optics",
+        "since_ps": said["since_ps"],
+        "new": True,
+    }
     assert service.ask("POST", "/v1/denylist", 200, {"entry": LINK})["new"] is False
     service.ask("POST", "/denylist", 201, {"entry": LINK, "by": "clustermapper", "reason": "lossy"})
     service.ask("POST", "/denylist", 201, {"entry": "h0>h7@p0/3"})
@@ -71,7 +86,9 @@ def test_deny_and_allow(service: Service) -> None:
     ]  # fmt: skip
     gone = service.ask("DELETE", f"/denylist/{LINK}", query={"by": "clustermapper"})
     assert [d["by"] for d in gone["removed"]] == ["clustermapper"]
-    assert len(service.ask("DELETE", "/v1/denylist/h0>h7@p0/3")["removed"]) == 1, "an entry with a slash in it"
+    assert len(service.ask("DELETE", "/v1/denylist/h0>h7@p0/3")["removed"]) == 1, (
+        "an entry with a slash in it"
+    )
     assert service.ask("POST", "/denylist", 200, {"allow": LINK})["entry"] == LINK
     assert service.ask("GET", "/denylist") == []
     assert [e["event"] for e in service.ask("GET", "/journal")] == ["deny"] * 3 + ["allow"] * 3
@@ -80,7 +97,10 @@ def test_deny_and_allow(service: Service) -> None:
 def test_taking_off_what_is_not_on_is_a_404(service: Service) -> None:
     service.ask("POST", "/denylist", 201, {"entry": LINK})
     assert service.ask("DELETE", "/denylist/p0", 404)["denylist"] == [LINK]
-    assert "by clustermapper" in service.ask("DELETE", f"/denylist/{LINK}", 404, query={"by": "clustermapper"})["error"]
+    assert (
+        "by clustermapper"
+        in service.ask("DELETE", f"/denylist/{LINK}", 404, query={"by": "clustermapper"})["error"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,20 +136,37 @@ def test_web_pages_may_look_but_not_change(service: Service) -> None:
     service.ask("GET", "/links", from_browser=True)
 
 
-@pytest.mark.parametrize("token", ["", "0", TOKEN[:-1], TOKEN + "0", TOKEN[:-1] + "e", TOKEN.upper(), "\u00e9" * 32])
-def test_without_the_token_everybody_may_look_and_nobody_change(service: Service, token: str) -> None:
+@pytest.mark.parametrize(
+    "token", ["", "0", TOKEN[:-1], TOKEN + "0", TOKEN[:-1] + "e", TOKEN.upper(), "\u00e9" * 32]
+)
+def test_without_the_token_everybody_may_look_and_nobody_change(
+    service: Service, token: str
+) -> None:
     service.ask("POST", "/denylist", 201, {"entry": LINK})
     for method, path, body in [
-        ("POST", "/denylist", {"entry": "p0"}), ("POST", "/denylist", {"allow": LINK}),
-        ("POST", "/denylist", {"entry": "p0", "by": "clustermapper"}), ("DELETE", f"/denylist/{LINK}", {}), ("PUT", "/denylist", {}),
-    ]:  # fmt: skip
-        assert "sudo mrcbed fabric denylist" in service.ask(method, path, 401, body, token=token)["error"]
+        ("POST", "/denylist", {"entry": "p0"}),
+        ("POST", "/denylist", {"allow": LINK}),
+        ("POST", "/denylist", {"entry": "p0", "by": "clustermapper"}),
+        ("DELETE", f"/denylist/{LINK}", {}),
+        ("PUT", "/denylist", {}),
+    ]:
+        assert (
+            "sudo mrcbed fabric denylist"
+            in service.ask(method, path, 401, body, token=token)["error"]
+        )
     assert [d["entry"] for d in service.ask("GET", "/denylist", token=token)] == [LINK]
     assert [e["event"] for e in service.ask("GET", "/journal", token=token)] == ["deny"]
 
 
 def test_requests_that_name_the_loopback_are_answered(service: Service) -> None:
-    for host in ("127.0.0.1", "127.0.0.1:41607", "localhost", "LocalHost:8080", "[::1]", "[::1]:41607"):
+    for host in (
+        "127.0.0.1",
+        "127.0.0.1:41607",
+        "localhost",
+        "LocalHost:8080",
+        "[::1]",
+        "[::1]:41607",
+    ):
         service.ask("GET", "/links", host=host)
         service.ask("POST", "/denylist", 201, {"entry": LINK}, host=host)
         service.ask("POST", "/denylist", 200, {"allow": LINK}, host=host)
@@ -137,9 +174,23 @@ def test_requests_that_name_the_loopback_are_answered(service: Service) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["", "evil.example", "evil.example:41607", "127.0.0.1.evil.example", "localhost.evil.example", "localhost:1@evil.example",
-     "127.0.0.1:80:80", "127.0.0.2", "127.0.0.1,evil.example", "0.0.0.0", "::1", "localhost:", "localhost\n", "x" * 70_000],
-)  # fmt: skip
+    [
+        "",
+        "evil.example",
+        "evil.example:41607",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "localhost:1@evil.example",
+        "127.0.0.1:80:80",
+        "127.0.0.2",
+        "127.0.0.1,evil.example",
+        "0.0.0.0",
+        "::1",
+        "localhost:",
+        "localhost\n",
+        "x" * 70_000,
+    ],
+)
 def test_another_hosts_name_gets_nothing(service: Service, host: str) -> None:
     """A web page that gave its own name our address (DNS rebinding) may not even look."""
     for path in ("/links", "/", "/events", "/nothing"):
@@ -150,7 +201,13 @@ def test_another_hosts_name_gets_nothing(service: Service, host: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/v1/links"), ("DELETE", "/v1/tables/p0-t0-0"), ("PUT", "/denylist"), ("DELETE", "/denylist"), ("POST", "/agents")],
+    [
+        ("POST", "/v1/links"),
+        ("DELETE", "/v1/tables/p0-t0-0"),
+        ("PUT", "/denylist"),
+        ("DELETE", "/denylist"),
+        ("POST", "/agents"),
+    ],
 )
 def test_all_else_only_shows(service: Service, method: str, path: str) -> None:
     assert service.ask(method, path, 405, {})["pages"] == PAGES
@@ -175,13 +232,22 @@ def test_paths_are_up_down_or_denied(service: Service) -> None:
         (0, 3): "denied", (1, 2): "down", **{(2, u): "denied" for u in range(4)},
     }  # fmt: skip
     assert rows[0, 3]["denied_by"] == ["h0>h7@p0/3"] and rows[0, 3]["alive"] is True
-    assert rows[1, 2]["switches"] == ["p1-t0-0", "p1-t1-2", "p1-t0-1"] and rows[1, 2]["alive"] is False
-    assert {row["state"] for row in service.ask("GET", "/paths/h7/h0") if row["plane"] == 0} == {"up"}, "one direction only"
+    assert (
+        rows[1, 2]["switches"] == ["p1-t0-0", "p1-t1-2", "p1-t0-1"] and rows[1, 2]["alive"] is False
+    )
+    assert {row["state"] for row in service.ask("GET", "/paths/h7/h0") if row["plane"] == 0} == {
+        "up"
+    }, "one direction only"
 
 
 @pytest.mark.parametrize(
     "fabric",
-    [load_fabric("tiny"), FABRIC, load_fabric("tiny").with_(name="uneven", t1_per_plane=3, hosts_per_t0=3), load_fabric("two-sites")],
+    [
+        load_fabric("tiny"),
+        FABRIC,
+        load_fabric("tiny").with_(name="uneven", t1_per_plane=3, hosts_per_t0=3),
+        load_fabric("two-sites"),
+    ],
 )
 def test_paths_over_a_link_are_as_counted_one_by_one(fabric: Fabric) -> None:
     counted = dict.fromkeys(fabric.links_by_name, 0)
@@ -204,10 +270,14 @@ def test_the_stream_replays_if_asked(service: Service, path: str) -> None:
 
 def test_a_time_that_is_none_is_400(service: Service) -> None:
     for page in ("/events", "/journal"):
-        assert "a time in ps" in service.ask("GET", page, 400, query={"since": "yesterday"})["error"]
+        assert (
+            "a time in ps" in service.ask("GET", page, 400, query={"since": "yesterday"})["error"]
+        )
 
 
-def test_too_many_readers_are_503_and_strangers_leave_room_for_the_owners_readers(service: Service) -> None:
+def test_too_many_readers_are_503_and_strangers_leave_room_for_the_owners_readers(
+    service: Service,
+) -> None:
     for _ in range(MAX_READERS - OWNERS_READERS):
         service.ask("GET", "/events", token="")
     service.ask("GET", "/events", 503, token="")

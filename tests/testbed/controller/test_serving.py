@@ -1,4 +1,5 @@
-"""The controller's HTTP server under attack from this machine: the answers come from a process like the controller's, without a fabric."""
+"""The controller's HTTP server under attack from this machine: the answers come from a process like
+the controller's, without a fabric."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ eventlet.event.Event().wait()
 class Server:
     def __init__(self, request_s: float, entries: int) -> None:
         words = [sys.executable, "-c", SERVER, TOKEN, str(request_s), str(entries)]
-        self.process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert self.process.stdout
         self.port = int(self.process.stdout.readline())
         self.quiet = self.descriptors()
@@ -96,7 +99,8 @@ class Server:
 
 @contextlib.contextmanager
 def serving(request_s: float = 3600.0, entries: int = 0) -> Iterator[Server]:
-    """``entries``: how many the journal holds, half a kilobyte each. Requests have time enough that only their number counts."""
+    """``entries``: how many the journal holds, half a kilobyte each. Requests have time enough that
+    only their number counts."""
     server = Server(request_s, entries)
     try:
         yield server
@@ -117,10 +121,13 @@ def server() -> Iterator[Server]:
      b"POST /denylist HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000\r\n\r\n{"],
     ids=["nothing", "line", "headers", "body"],
 )  # fmt: skip
-def test_half_requests_silence_nobody(server: Server, crowd: list[socket.socket], half: bytes) -> None:
+def test_half_requests_silence_nobody(
+    server: Server, crowd: list[socket.socket], half: bytes
+) -> None:
     for number in range(CONNECTIONS):
         crowd.append(server.connect(half))
-        if number % 20 == 19:  # fewer than the kernel holds for the server: above that connecting waits by the second
+        # fewer than the kernel holds for the server: above that connecting waits by the second
+        if number % 20 == 19:
             assert server.stranger.get("failed-links") == {}
             assert server.owner.deny("p0", f"while {number + 1} are there")["new"] is True
             assert server.owner.allow("p0")["entry"] == "p0"
@@ -135,19 +142,31 @@ def test_answers_that_nobody_reads_silence_nobody(crowd: list[socket.socket]) ->
             crowd.append(server.connect(request, buffer=2048))
             if number % 20 == 19:
                 assert ControllerClient(server.url, TOKEN, PATIENCE_S).get("failed-links") == {}
-        for token in ("", TOKEN):  # patient: the answers that nobody reads take their time before this one does
+        # patient: the answers that nobody reads take their time before this one does
+        for token in ("", TOKEN):
             assert len(ControllerClient(server.url, token, PATIENCE_S).get("journal")) == 4000
         assert server.descriptors() - server.quiet <= MOST
 
 
 @pytest.mark.parametrize(
     "request_line, header, status",
-    [("GET /links?x=%ff", "", 400), ("GET /journal?since=%ff", "", 400), ("DELETE /denylist/p0?by=%ff", "", 400), ("GET /%ff", "", 404),
-     ("GET /links", f"Content-Length: {10**20}", 400), ("GET /links", "Content-Length: -1", 400),
-     ("POST /denylist", "Content-Length: 60", 400), ("GET /links", "X: 1\n" * 500, 431)],
-)  # fmt: skip
-def test_bytes_that_are_no_request_are_an_answer_and_no_line(server: Server, request_line: str, header: str, status: int) -> None:
-    with server.connect(f"{request_line} HTTP/1.1\nHost: 127.0.0.1\n{header}\n\n".replace("\n", "\r\n").encode()) as connection:
+    [
+        ("GET /links?x=%ff", "", 400),
+        ("GET /journal?since=%ff", "", 400),
+        ("DELETE /denylist/p0?by=%ff", "", 400),
+        ("GET /%ff", "", 404),
+        ("GET /links", f"Content-Length: {10**20}", 400),
+        ("GET /links", "Content-Length: -1", 400),
+        ("POST /denylist", "Content-Length: 60", 400),
+        ("GET /links", "X: 1\n" * 500, 431),
+    ],
+)
+def test_bytes_that_are_no_request_are_an_answer_and_no_line(
+    server: Server, request_line: str, header: str, status: int
+) -> None:
+    with server.connect(
+        f"{request_line} HTTP/1.1\nHost: 127.0.0.1\n{header}\n\n".replace("\n", "\r\n").encode()
+    ) as connection:
         connection.shutdown(socket.SHUT_WR)
         answer = connection.recv(1 << 16)
     assert int(answer.split()[1]) == status and b"Traceback" not in answer
@@ -155,7 +174,10 @@ def test_bytes_that_are_no_request_are_an_answer_and_no_line(server: Server, req
 
 def test_a_request_that_drips_ends_in_time() -> None:
     """However often a byte comes: the whole request has a time, not each read."""
-    with serving(1.0) as server, server.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ") as connection:
+    with (
+        serving(1.0) as server,
+        server.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ") as connection,
+    ):
 
         def closed() -> bool:
             connection.send(b"x")
@@ -167,14 +189,21 @@ def test_a_request_that_drips_ends_in_time() -> None:
 
 
 def test_streams_have_a_number_and_no_time(crowd: list[socket.socket]) -> None:
-    """Those of strangers leave some to the owner, and connections that come push none of them out."""
+    """Those of strangers leave some to the owner, and connections that come push none of them
+    out."""
     with serving(0.5) as server:
         follow = b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
         streams = [server.connect(follow) for _ in range(MAX_READERS - OWNERS_READERS)]
         crowd += streams
-        wait_until(lambda: server.ask("GET /events HTTP/1.1\nHost: localhost\n\n")[0] == 503, "all streams are taken")
+        wait_until(
+            lambda: server.ask("GET /events HTTP/1.1\nHost: localhost\n\n")[0] == 503,
+            "all streams are taken",
+        )
         crowd += [server.connect(b"GET /") for _ in range(100)]
-        wait_until(lambda: select.select(crowd[-1:], [], [], 0)[0], "the newest of the crowd has had its time, and the streams more")
+        wait_until(
+            lambda: select.select(crowd[-1:], [], [], 0)[0],
+            "the newest of the crowd has had its time, and the streams more",
+        )
         server.owner.deny("p0", "news")
         assert next(server.owner.events(since=0))["entry"] == "p0"
         for stream in streams:
@@ -184,7 +213,13 @@ def test_streams_have_a_number_and_no_time(crowd: list[socket.socket]) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", ["Host: evil.example", "Host: evil.example:{port}", "Host: 127.0.0.1\nHost: evil.example", "X-Host: 127.0.0.1"]
+    "headers",
+    [
+        "Host: evil.example",
+        "Host: evil.example:{port}",
+        "Host: 127.0.0.1\nHost: evil.example",
+        "X-Host: 127.0.0.1",
+    ],
 )
 def test_dns_rebinding_reads_nothing(server: Server, headers: str) -> None:
     for page in ("/v1/links", "/events", "/", "/v1/denylist"):
@@ -196,8 +231,14 @@ def test_changes_need_the_token(server: Server) -> None:
     wrong = ("Bearer", f"Basic {TOKEN}", TOKEN, "Bearer " + "0" * 32)
     for header in ("", f"X-Token: {TOKEN}\n", *(f"Authorization: {value}\n" for value in wrong)):
         for request in ("POST /denylist", "POST /v1/denylist", "DELETE /denylist/p1"):
-            status, body = server.ask(f'{request} HTTP/1.1\nHost: 127.0.0.1\n{header}Content-Length: 15\n\n{{"entry": "p0"}}')
-            assert status == 401 and "mrcbed fabric denylist" in json.loads(body)["error"], (request, header)
+            status, body = server.ask(
+                f"{request} HTTP/1.1\nHost: 127.0.0.1\n{header}Content-Length: 15\n\n"
+                '{"entry": "p0"}'
+            )
+            assert status == 401 and "mrcbed fabric denylist" in json.loads(body)["error"], (
+                request,
+                header,
+            )
     with pytest.raises(UserError, match="needs the fabric's token"):
         server.stranger.deny("p0")
     assert server.stranger.get("denylist") == []

@@ -69,7 +69,9 @@ def test_none_tells_nobody_of_links(bench: Bench) -> None:
     bench.link(A, False)
     bench.link(A, True)
     assert [agent.hear() for agent in bench.agents] == [[]] * 3 and bench.pushed == 0
-    assert [e["link"] for e in bench.events("link-down", "link-up")] == [A, A], "but it is journalled"
+    assert [e["link"] for e in bench.events("link-down", "link-up")] == [A, A], (
+        "but it is journalled"
+    )
 
 
 def test_hint_tells_everyone_the_complete_list_each_time(bench: Bench) -> None:
@@ -95,12 +97,21 @@ def test_a_push_is_journalled_with_its_times_and_how_many_heard(bench: Bench) ->
     assert bench.events("hint-pushed") == []
     bench.agents[1].answer(bench.steering.agents, 7002)
     (entry,) = bench.events("hint-pushed")
-    assert {k: entry[k] for k in ("links", "heard_ps", "pushed_ps", "effect_ps", "agents", "of")} == {
-        "links": [A], "heard_ps": heard, "pushed_ps": pushed, "effect_ps": 7003, "agents": 3, "of": 3,
-    }  # fmt: skip
+    assert {
+        k: entry[k] for k in ("links", "heard_ps", "pushed_ps", "effect_ps", "agents", "of")
+    } == {
+        "links": [A],
+        "heard_ps": heard,
+        "pushed_ps": pushed,
+        "effect_ps": 7003,
+        "agents": 3,
+        "of": 3,
+    }
 
 
-def test_a_push_is_dated_before_any_agent_can_have_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_is_dated_before_any_agent_can_have_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An agent may act on a list before the controller runs again."""
     known: dict[str, int] = {}
     send = AgentLinks._send
@@ -116,10 +127,18 @@ def test_a_push_is_dated_before_any_agent_can_have_it(bench: Bench, monkeypatch:
     for agent in bench.agents:
         agent.answer(bench.steering.agents, known[agent.name])
     (entry,) = bench.events("hint-pushed")
-    assert entry["heard_ps"] <= entry["pushed_ps"] < min(known.values()) < max(known.values()) == entry["effect_ps"]
+    assert (
+        entry["heard_ps"]
+        <= entry["pushed_ps"]
+        < min(known.values())
+        < max(known.values())
+        == entry["effect_ps"]
+    )
 
 
-def test_one_that_does_not_answer_is_given_up_and_gets_only_the_latest_when_it_wakes(bench: Bench) -> None:
+def test_one_that_does_not_answer_is_given_up_and_gets_only_the_latest_when_it_wakes(
+    bench: Bench,
+) -> None:
     bench.join("hint")
     asleep, middle = bench.agents[0], 0
     for turn in range(50):
@@ -129,7 +148,8 @@ def test_one_that_does_not_answer_is_given_up_and_gets_only_the_latest_when_it_w
         bench.link(B, turn % 2 == 1)
         for agent in bench.agents[1:]:
             agent.answer(bench.steering.agents, bench.clock())
-            agent.answer(bench.steering.agents, bench.clock())  # what had become the latest meanwhile
+            # what had become the latest meanwhile
+            agent.answer(bench.steering.agents, bench.clock())
     assert bench.events("hint-pushed") == []
     bench.steering.agents.expire(middle)
     assert len(bench.events("hint-pushed")) == 50, "the others have not waited long enough"
@@ -163,11 +183,15 @@ def test_an_agent_that_ends_in_order_is_not_lost(bench: Bench) -> None:
     ending.sock.send(b'{"event": "bye"}\n')
     ending.close()
     assert bench.steering.agents.heard(seen) is False
-    assert bench.events("agent-lost") == [] and [e["agents"] for e in bench.events("agents-left")] == [["h1"]]
+    assert bench.events("agent-lost") == [] and [
+        e["agents"] for e in bench.events("agents-left")
+    ] == [["h1"]]
 
 
 def test_agents_that_cannot_be_reached_are_left_out(bench: Bench) -> None:
-    bench.steering.set_agents({"h0": bench.agents[0].path, "h9": bench.agents[0].path + "-not"}, "hint")
+    bench.steering.set_agents(
+        {"h0": bench.agents[0].path, "h9": bench.agents[0].path + "-not"}, "hint"
+    )
     (lost,) = bench.events("agent-lost")
     assert lost["agent"] == "h9" and "No such file" in lost["reason"]
     assert [e["agents"] for e in bench.events("agents-joined")] == [["h0"]]
@@ -194,16 +218,24 @@ def test_denylist_follows_the_links_and_is_its_own_word(bench: Bench) -> None:
     bench.answer_all()
     bench.link(B, True)
     bench.answer_all()
-    assert [(d.entry, d.by, d.reason) for d in bench.steering.denylist.denials] == [(A, "operator", "worn out")]
+    assert [(d.entry, d.by, d.reason) for d in bench.steering.denylist.denials] == [
+        (A, "operator", "worn out")
+    ]
     assert bench.agents[0].asked[-1] == {"op": "deny", "entries": [A]}
-    assert [(e["entry"], e["by"], e["denied_by"]) for e in bench.events("allow")] == [(A, "policy", "policy"), (B, "policy", "policy")]
+    assert [(e["entry"], e["by"], e["denied_by"]) for e in bench.events("allow")] == [
+        (A, "policy", "policy"),
+        (B, "policy", "policy"),
+    ]
 
 
 def test_who_joins_late_hears_what_is_in_force(bench: Bench) -> None:
     bench.link(A, False)
     bench.steering.deny("p1-t1-0", "", "clustermapper")
     bench.join("hint")
-    assert bench.agents[0].hear() == [{"op": "deny", "entries": ["p1-t1-0"]}, {"op": "hint", "links": [A]}]
+    assert bench.agents[0].hear() == [
+        {"op": "deny", "entries": ["p1-t1-0"]},
+        {"op": "hint", "links": [A]},
+    ]
     again = bench.agents[1]
     assert len(again.hear()) == 2
     bench.steering.set_agents({}, "none")
@@ -226,12 +258,13 @@ def test_an_unknown_policy_leaves_everything_as_it_was(bench: Bench) -> None:
     assert bench.steering.policy == "hint" and len(bench.steering.agents.agents) == 3
 
 
-# --- the denylist ------------------------------------------------------------------------------------------------
+# --- the denylist ---------------------------------------------------------------------------------
 
 
 def test_saying_it_twice_changes_nothing(bench: Bench) -> None:
     bench.join("none")
-    first, new = bench.steering.deny("p0-t1-0:p0-t0-0", "one", "operator")  # ends in the other order
+    # ends in the other order
+    first, new = bench.steering.deny("p0-t1-0:p0-t0-0", "one", "operator")
     assert new and first.entry == A
     again, new = bench.steering.deny(A, "two", "operator")
     assert not new and again is first
@@ -241,14 +274,21 @@ def test_saying_it_twice_changes_nothing(bench: Bench) -> None:
 def test_an_entry_stays_until_the_last_word_is_taken_back(bench: Bench) -> None:
     bench.steering.deny(A, "", "operator")
     bench.steering.deny(A, "lossy", "clustermapper")
-    assert [d.by for d in bench.steering.allow(A, "clustermapper", "clustermapper")] == ["clustermapper"]
+    assert [d.by for d in bench.steering.allow(A, "clustermapper", "clustermapper")] == [
+        "clustermapper"
+    ]
     assert bench.steering.denylist.entries == [A]
     bench.steering.deny(A, "lossy", "clustermapper")
-    assert [d.by for d in bench.steering.allow(A, None, "operator")] == ["operator", "clustermapper"]
+    assert [d.by for d in bench.steering.allow(A, None, "operator")] == [
+        "operator",
+        "clustermapper",
+    ]
     assert bench.steering.denylist.entries == [] and bench.steering.allow(A, None, "operator") == []
 
 
-@pytest.mark.parametrize("text", ["", "p9", "h0", "p0-t0-0:p0-t1-9", "h0>h0@p0/0", "h0>h3@p0/7", "p0-t9-0", "x\ny"])
+@pytest.mark.parametrize(
+    "text", ["", "p9", "h0", "p0-t0-0:p0-t1-9", "h0>h0@p0/0", "h0>h3@p0/7", "p0-t9-0", "x\ny"]
+)
 def test_what_is_no_entry_is_one_line(bench: Bench, text: str) -> None:
     with pytest.raises(FabricError) as error:
         bench.steering.deny(text, "", "operator")

@@ -43,7 +43,9 @@ def test_programmed_as_computed() -> None:
 
 
 def test_an_entry_that_did_not_stick_is_named() -> None:
-    with pytest.raises(UserError, match=r"p0-t0-0 uSID [0-9a-f]{4}: p0-t0-0-\w+ wanted, nothing found"):
+    with pytest.raises(
+        UserError, match=r"p0-t0-0 uSID [0-9a-f]{4}: p0-t0-0-\w+ wanted, nothing found"
+    ):
         program(Switches(spoil=True), TABLES)
 
 

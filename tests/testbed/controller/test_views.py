@@ -57,8 +57,12 @@ def test_paths_and_a_failed_link(views: Views, links: FailedLinks) -> None:
     assert path["nodes"] == ["h0", "p1-t0-0", "p1-t1-2", "p1-t0-1", "h7"]
     links.apply(LinkChange("p1-t0-1:p1-t1-2", False, "p1-t0-1-u2", 50), 52)
     assert [p["ev"] for p in get(views, "/v1/paths/h0/h7") if not p["alive"]] == [path["ev"]]
-    assert get(views, "/v1/failed-links") == {"p1-t0-1:p1-t1-2": {"since_ps": 50, "detected_ps": 52}}
-    assert [row["link"] for row in get(views, "/v1/links") if row["state"] == "failed"] == ["p1-t0-1:p1-t1-2"]
+    assert get(views, "/v1/failed-links") == {
+        "p1-t0-1:p1-t1-2": {"since_ps": 50, "detected_ps": 52}
+    }
+    assert [row["link"] for row in get(views, "/v1/links") if row["state"] == "failed"] == [
+        "p1-t0-1:p1-t1-2"
+    ]
     assert get(views, "/v1/events")[0]["handled_ps"] == 52
 
 

@@ -1,4 +1,5 @@
-"""Faults over a socket: the words, what is wrong with them in one line, whose they are, and that a connection's end takes them back."""
+"""Faults over a socket: the words, what is wrong with them in one line, whose they are, and that a
+connection's end takes them back."""
 
 from __future__ import annotations
 
@@ -64,11 +65,16 @@ def there(cluster: SimulatedCluster) -> list[int]:
 
 
 def test_it_is_its_users_alone(served: FaultSocket) -> None:
-    assert stat.S_IMODE(served.path.stat().st_mode) == 0o600 and stat.S_IMODE(served.path.parent.stat().st_mode) == 0o700
+    assert (
+        stat.S_IMODE(served.path.stat().st_mode) == 0o600
+        and stat.S_IMODE(served.path.parent.stat().st_mode) == 0o700
+    )
 
 
 def test_every_kind_comes_and_goes(client: Client, cluster: SimulatedCluster) -> None:
-    assert client.say("inject link h0:p0-t0-0") == "ok 1" and not cluster.link_states()["h0:p0-t0-0"]
+    assert (
+        client.say("inject link h0:p0-t0-0") == "ok 1" and not cluster.link_states()["h0:p0-t0-0"]
+    )
     assert client.say("inject plane p1") == "ok 2"
     assert client.say("inject path-loss 'h0>h2@p0/1' probability=0.5 seed=3") == "ok 3"
     assert client.say("inject loss h0-p1 probability=0.5 for=80us") == "ok 4"
@@ -96,9 +102,13 @@ def test_every_kind_comes_and_goes(client: Client, cluster: SimulatedCluster) ->
         ("inject \x00\xff\x1b[2J", "error kind = "),
     ],
 )
-def test_what_is_wrong_is_one_line_and_changes_nothing(client: Client, cluster: SimulatedCluster, line: str, text: str) -> None:
+def test_what_is_wrong_is_one_line_and_changes_nothing(
+    client: Client, cluster: SimulatedCluster, line: str, text: str
+) -> None:
     assert client.say(line).startswith(text)
-    assert there(cluster) == [] == cluster.fault_events() and client.say("inject plane p0").startswith("ok ")
+    assert there(cluster) == [] == cluster.fault_events() and client.say(
+        "inject plane p0"
+    ).startswith("ok ")
 
 
 def test_the_end_of_a_connection_takes_its_faults_back_and_no_others(
@@ -107,14 +117,18 @@ def test_the_end_of_a_connection_takes_its_faults_back_and_no_others(
     other = Client(served)
     assert (client.say("inject plane p0"), other.say("inject plane p1")) == ("ok 1", "ok 2")
     cluster.inject("port", "h0-p0")
-    assert other.say("heal 1").startswith("error heal: 1 is no fault of this connection: there are 2")
+    assert other.say("heal 1").startswith(
+        "error heal: 1 is no fault of this connection: there are 2"
+    )
     other.close()
     assert wait_until(lambda: there(cluster) == [1, 3])
     served.close()
     assert there(cluster) == [3] and client.gone()
 
 
-def test_faults_that_somebody_else_healed_are_none(client: Client, cluster: SimulatedCluster) -> None:
+def test_faults_that_somebody_else_healed_are_none(
+    client: Client, cluster: SimulatedCluster
+) -> None:
     assert client.say("inject plane p0") == "ok 1"
     cluster.heal()
     assert client.say("heal 1") == "ok"
@@ -128,7 +142,9 @@ def test_lines_come_in_any_pieces(client: Client) -> None:
     assert client.say("al") == "ok"
 
 
-def test_who_sends_no_lines_is_dropped(served: FaultSocket, client: Client, cluster: SimulatedCluster) -> None:
+def test_who_sends_no_lines_is_dropped(
+    served: FaultSocket, client: Client, cluster: SimulatedCluster
+) -> None:
     assert client.say("inject plane p0") == "ok 1"
     client.sock.sendall(b"x" * (2 * LINE))
     assert client.gone() and wait_until(lambda: there(cluster) == [])
@@ -138,11 +154,17 @@ def test_who_sends_no_lines_is_dropped(served: FaultSocket, client: Client, clus
 def test_a_connection_has_its_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_socket, "MOST_FAULTS", 2)
     assert [client.say("inject plane p0") for _ in range(2)] == ["ok 1", "ok 2"]
-    assert client.say("inject plane p0").startswith("error there are 2 faults of this connection: heal some")
-    assert client.say("heal 1") == "ok" and client.say("inject plane p0") == "ok 3" and MOST_FAULTS > 2
+    assert client.say("inject plane p0").startswith(
+        "error there are 2 faults of this connection: heal some"
+    )
+    assert (
+        client.say("heal 1") == "ok" and client.say("inject plane p0") == "ok 3" and MOST_FAULTS > 2
+    )
 
 
-def test_strangers_and_crowds_are_turned_away(served: FaultSocket, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_and_crowds_are_turned_away(
+    served: FaultSocket, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert client.say("heal") == "ok"
     monkeypatch.setattr(fault_socket, "peer_uid", lambda sock: 12345)
     assert Client(served).gone()
@@ -151,7 +173,9 @@ def test_strangers_and_crowds_are_turned_away(served: FaultSocket, client: Clien
     assert Client(served).gone() and client.say("heal") == "ok"
 
 
-def test_a_bug_is_one_line_too(client: Client, cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_one_line_too(
+    client: Client, cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def inject(*_: object, **__: object) -> None:
         raise RuntimeError("a bug\nof two lines")
 

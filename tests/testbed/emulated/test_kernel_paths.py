@@ -38,13 +38,22 @@ def test_only_flows_on_dead_paths_move(dead: set[int]) -> None:
 
 def test_a_lost_planes_flows_spread_over_uplinks() -> None:
     dead = {ev(2, uplink) for uplink in range(4)}
-    assert Counter(ev_fields(value)[1] for value in slots(shares(EVS, dead))) == {0: 4, 1: 4, 2: 4, 3: 4}
+    assert Counter(ev_fields(value)[1] for value in slots(shares(EVS, dead))) == {
+        0: 4,
+        1: 4,
+        2: 4,
+        3: 4,
+    }
     assert max(weight for _, weight in shares(EVS, dead)) == 2
 
 
 def test_dead_links_take_their_paths() -> None:
     assert dead_evs(DEMO, 0, 5, []) == set()
-    assert dead_evs(DEMO, 0, 5, ["p1-t0-0:p1-t1-2"]) == {ev(1, 2)} == dead_evs(DEMO, 5, 0, ["p1-t0-0:p1-t1-2"])
+    assert (
+        dead_evs(DEMO, 0, 5, ["p1-t0-0:p1-t1-2"])
+        == {ev(1, 2)}
+        == dead_evs(DEMO, 5, 0, ["p1-t0-0:p1-t1-2"])
+    )
     assert dead_evs(DEMO, 0, 1, ["p1-t0-0:p1-t1-2"]) == set(), "under one T0 nothing crosses it"
     assert dead_evs(DEMO, 0, 5, ["h5:p3-t0-1"]) == {ev(3, uplink) for uplink in range(4)}
 
@@ -53,10 +62,21 @@ def test_a_route_names_every_path_once() -> None:
     lines = routes(DEMO, 0, "tcp", "bbr", CLOCK)
     assert len(lines) == 7
     (line,) = [li for li in lines if " fd6d:7263::6/128 " in li]
-    assert "src fd6d:7263::1 " in line and " congctl bbr " in line and f" mtu {link_mtu(DEMO)} rto_min 200ms " in line
-    assert " rto_min 400ms " in route(DEMO, 0, 1, [(0, 1)], -1, "bbr", WallClock(25_000)), "the same in network time"
-    assert sorted(re.findall(r"segs (\S+)", line)) == sorted(text(path_address(DEMO, 0, 5, value)) for value in path_evs(DEMO, 0, 5))
-    assert all(f"segs {text(path_address(DEMO, 0, 5, ev(p, 0)))} via fe80::1 dev h0-p{p} weight 1" in line for p in range(4))
+    assert (
+        "src fd6d:7263::1 " in line
+        and " congctl bbr " in line
+        and f" mtu {link_mtu(DEMO)} rto_min 200ms " in line
+    )
+    assert " rto_min 400ms " in route(DEMO, 0, 1, [(0, 1)], -1, "bbr", WallClock(25_000)), (
+        "the same in network time"
+    )
+    assert sorted(re.findall(r"segs (\S+)", line)) == sorted(
+        text(path_address(DEMO, 0, 5, value)) for value in path_evs(DEMO, 0, 5)
+    )
+    assert all(
+        f"segs {text(path_address(DEMO, 0, 5, ev(p, 0)))} via fe80::1 dev h0-p{p} weight 1" in line
+        for p in range(4)
+    )
     changed = set(routes(DEMO, 0, "tcp", "bbr", CLOCK, ["p1-t0-0:p1-t1-2"])) - set(lines)
     assert len(changed) == 4, "only to the hosts across"
 
@@ -65,7 +85,11 @@ def test_mptcp_has_an_address_and_a_route_per_plane() -> None:
     lines = routes(DEMO, 2, "mptcp", "cubic", CLOCK)
     assert len(lines) == 7 * 4
     (line,) = [li for li in lines if " fd6d:7263::3:7/128 " in li]
-    assert "src fd6d:7263::3:3 " in line and line.count("nexthop") == 4 and set(re.findall(r"dev (\S+)", line)) == {"h2-p2"}
+    assert (
+        "src fd6d:7263::3:3 " in line
+        and line.count("nexthop") == 4
+        and set(re.findall(r"dev (\S+)", line)) == {"h2-p2"}
+    )
     begin = begin_lines(DEMO, 2, "mptcp")
     assert [li for li in begin if li.startswith("mptcp endpoint")] == [
         f"mptcp endpoint add fd6d:7263::{plane + 1}:3 id {plane + 1} signal" for plane in range(4)
@@ -78,6 +102,8 @@ def test_what_was_added_is_taken_away() -> None:
     end = end_lines(DEMO, 2, "mptcp")
     added = {li.split()[2] for li in begin_lines(DEMO, 2, "mptcp") if li.startswith("addr add")}
     assert {li.split()[2] for li in end if li.startswith("addr del")} == added
-    assert {li.split()[2] for li in end if li.startswith("route del")} == {li.split()[2] for li in routes(DEMO, 2, "mptcp", "cubic", CLOCK)}
+    assert {li.split()[2] for li in end if li.startswith("route del")} == {
+        li.split()[2] for li in routes(DEMO, 2, "mptcp", "cubic", CLOCK)
+    }
     back = {li.replace("route replace", "route add") for li in end_lines(DEMO, 2, "tcp")}
     assert back <= set(host_lines(DEMO, 2)) and len(back) == 7

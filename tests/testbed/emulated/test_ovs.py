@@ -21,10 +21,16 @@ def test_every_port_is_on_its_switch_with_the_number_of_its_place() -> None:
     words = ovs.bridge_arguments(TINY, "netdev")
     text = " ".join(words)
     for number, (switch, ports) in enumerate(ovs.ports_of(TINY).items()):
-        assert f"-- add-br {switch} -- set Bridge {switch} datapath_type=netdev fail_mode=secure" in text
+        assert (
+            f"-- add-br {switch} -- set Bridge {switch} datapath_type=netdev fail_mode=secure"
+            in text
+        )
         assert f"other_config:datapath-id={number + 1:016x}" in text
         for place, port in enumerate(ports, 1):
-            made = f"-- add-port {switch} {port.name} -- set Port {port.name} qos=@ours -- set Interface {port.name} "
+            made = (
+                f"-- add-port {switch} {port.name} -- set Port {port.name} qos=@ours -- set "
+                f"Interface {port.name} "
+            )
             assert f"{made}ofport_request={place} " in text + " "
     assert text.count("add-port") == sum(p.node in TINY.switches for p in TINY.ports)
     assert "type=linux-noop" in words
@@ -35,10 +41,15 @@ def test_flows_say_what_the_static_table_says() -> None:
     numbers = {port.name: place for place, port in enumerate(ovs.ports_of(TINY)[switch], 1)}
     lines = ovs.flow_lines(TINY, switch)
     assert lines[:2] == ["table=0,priority=0,actions=drop", "table=1,priority=0,actions=drop"]
-    assert lines[2].startswith("table=0,priority=1,ipv6,ipv6_dst=fcbb:bb00:1401::/48,actions=dec_ttl,move:")
+    assert lines[2].startswith(
+        "table=0,priority=1,ipv6,ipv6_dst=fcbb:bb00:1401::/48,actions=dec_ttl,move:"
+    )
     assert lines[2].endswith(",goto_table:1")
     table = static_tables(TINY)[switch]
-    assert lines[3:] == [f"table=1,priority=1,ipv6,ipv6_dst=fcbb:bb00:{u:x}::/48,actions=output:{numbers[p]}" for u, p in table.items()]
+    assert lines[3:] == [
+        f"table=1,priority=1,ipv6,ipv6_dst=fcbb:bb00:{u:x}::/48,actions=output:{numbers[p]}"
+        for u, p in table.items()
+    ]
 
 
 def test_the_datapath_follows_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +57,10 @@ def test_the_datapath_follows_the_module(tmp_path: Path, monkeypatch: pytest.Mon
     assert ovs.datapath() == "system" and ovs.limits("system") == ""
     monkeypatch.setattr(ovs, "MODULE", tmp_path / "absent")
     assert ovs.datapath() == "netdev"
-    for loadable, reason in ((True, "kernel module is not loaded"), (False, "no openvswitch kernel module")):
+    for loadable, reason in (
+        (True, "kernel module is not loaded"),
+        (False, "no openvswitch kernel module"),
+    ):
         monkeypatch.setattr(ovs, "loadable", lambda is_there=loadable: is_there)
         line = ovs.limits("netdev")
         assert "45,000 packets/s" in line and "\n" not in line
@@ -57,7 +71,10 @@ def test_the_datapath_follows_the_module(tmp_path: Path, monkeypatch: pytest.Mon
 def test_without_open_vswitch_it_is_one_line_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ovs, "PATH", "/nowhere")
     check_switch("ebpf")
-    said = r"^Open vSwitch is not here \(ovs-vswitchd, .*\): apt-get install openvswitch-switch, or use --switch ebpf$"
+    said = (
+        r"^Open vSwitch is not here \(ovs-vswitchd, .*\): apt-get install openvswitch-switch, or "
+        r"use --switch ebpf$"
+    )
     with pytest.raises(UserError, match=said):
         check_switch("ovs")
     with pytest.raises(UserError, match="apt-get install openvswitch-switch"):
@@ -72,7 +89,17 @@ def test_without_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", ["up", "run"])
 def test_no_third_kind_of_switch(command: str) -> None:
-    words = [sys.executable, "-m", "mrcbed", command, "--switch", "linux", "tiny" if command == "up" else "smoke"]
-    done = subprocess.run(words, cwd=Path(__file__).resolve().parents[3], capture_output=True, text=True, check=False)
+    words = [
+        sys.executable,
+        "-m",
+        "mrcbed",
+        command,
+        "--switch",
+        "linux",
+        "tiny" if command == "up" else "smoke",
+    ]
+    done = subprocess.run(
+        words, cwd=Path(__file__).resolve().parents[3], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert "'linux' is not one of 'ebpf', 'ovs'" in done.stderr

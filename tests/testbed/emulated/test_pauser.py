@@ -1,4 +1,5 @@
-"""What the pauser makes of counters: when a port is paused and when it goes on. Counters and times are made up."""
+"""What the pauser makes of counters: when a port is paused and when it goes on. Counters and times
+are made up."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ XOFF, XON = FABRIC.pfc_bytes
 LINK = FABRIC.link("h0:p0-t0-0")
 NIC, INGRESS = LINK.a.number, LINK.b.number
 CLOCK = WallClock(10_000)
-PFC_NS, FRAME_NS = CLOCK.wall_ns(FABRIC.pfc_ps), CLOCK.wall_ns(wire_time(FABRIC.frame_bytes, LINK.rate))
+PFC_NS, FRAME_NS = (
+    CLOCK.wall_ns(FABRIC.pfc_ps),
+    CLOCK.wall_ns(wire_time(FABRIC.frame_bytes, LINK.rate)),
+)
 DUE_NS = PFC_NS - FRAME_NS
 TAKEN, RELEASED, OVER, UNDER = range(4)
 
@@ -31,7 +35,9 @@ class Played:
         self.held = np.zeros((layout.MAX_PORTS, len(layout.HELD_WORDS)), dtype=np.uint64)
         self.pauses = np.zeros((layout.MAX_PORTS, len(layout.PAUSE_WORDS)), dtype=np.uint64)
         self.gates = np.zeros(layout.MAX_PORTS, dtype=np.uint64)
-        self.pauser = Pauser(FABRIC, CLOCK, self.held, self.pauses, self.gates, self, lambda: self.now)
+        self.pauser = Pauser(
+            FABRIC, CLOCK, self.held, self.pauses, self.gates, self, lambda: self.now
+        )
 
     def pause(self, port: Port) -> None:
         self.now += self.takes_ns
@@ -78,8 +84,15 @@ def test_a_pause_and_its_end_take_effect_when_they_would_have_come_over_the_cabl
     played.run(under + 500_000_000)
     assert played.told[1:] == [(under + PFC_NS, "h0-p0", False)]
     lasted = under + PFC_NS - (over + DUE_NS)
-    assert (played.word("pauses"), played.word("paused_ns"), played.word("longest_ns")) == (1, lasted, lasted)
-    assert played.word("reaction_ns") == played.word("longest_reaction_ns") == DUE_NS and played.word("since_ns") == 0
+    assert (played.word("pauses"), played.word("paused_ns"), played.word("longest_ns")) == (
+        1,
+        lasted,
+        lasted,
+    )
+    assert (
+        played.word("reaction_ns") == played.word("longest_reaction_ns") == DUE_NS
+        and played.word("since_ns") == 0
+    )
 
 
 def test_between_xon_and_xoff_everything_stays_as_it_is() -> None:
@@ -138,10 +151,14 @@ def test_a_cable_that_is_down_pauses_nobody_from_either_gate() -> None:
         played.gates[gate] = 1
         at = played.now
         played.run(at + 500_000_000)
-        assert [stop for _, _, stop in played.told] == [True, False] and played.told[1][0] - at <= PFC_NS // LOOKS
+        assert [stop for _, _, stop in played.told] == [True, False] and played.told[1][
+            0
+        ] - at <= PFC_NS // LOOKS
         played.gates[gate] = 0
         played.run(played.now + 500_000_000)
-        assert [stop for _, _, stop in played.told] == [True, False, True], "there is still too much from it"
+        assert [stop for _, _, stop in played.told] == [True, False, True], (
+            "there is still too much from it"
+        )
 
 
 def test_the_time_that_the_kernel_takes_is_told() -> None:

@@ -1,4 +1,5 @@
-"""Ports that keep their rate, go too fast or too slow, and queues that are not what was counted: each is seen, and nothing else is."""
+"""Ports that keep their rate, go too fast or too slow, and queues that are not what was counted:
+each is seen, and nothing else is."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ FRAME = 4302
 
 
 class Played(WallClock):
-    """A port of which somebody says how much has left and been let in at each time; all others stand still."""
+    """A port of which somebody says how much has left and been let in at each time; all others
+    stand still."""
 
-    def __init__(self, left: Callable[[int], float], waiting: Callable[[int], float], told: Callable[[int], int | None]) -> None:
+    def __init__(
+        self,
+        left: Callable[[int], float],
+        waiting: Callable[[int], float],
+        told: Callable[[int], int | None],
+    ) -> None:
         super().__init__(10_000)
         self.time, self.left, self.waiting, self.told = 0, left, waiting, told
         self.paused: Callable[[int], float] = lambda t: 0
@@ -55,7 +62,10 @@ class Played(WallClock):
 
 
 def play(
-    share: Callable[[int], float] | float = 1.0, waiting: float = 60_000, told: Callable[[int], int | None] | None = None, look: int = LOOK
+    share: Callable[[int], float] | float = 1.0,
+    waiting: float = 60_000,
+    told: Callable[[int], int | None] | None = None,
+    look: int = LOOK,
 ) -> dict[str, Any]:
     """``share``: of the port's rate that leaves, or bytes that have left by a time."""
     left = (lambda t: share * RATE * t) if isinstance(share, float) else share
@@ -87,8 +97,12 @@ def test_a_stretch_too_short_to_tell_is_not_judged() -> None:
     def backlog_until(end: float) -> Callable[[int], float]:
         return lambda t: 60_000 if t < end else 0
 
-    short = Played(lambda t: 0.5 * RATE * t, backlog_until(enough * 0.9), lambda t: None).go(900 * US)
-    long = Played(lambda t: 0.5 * RATE * t, backlog_until(enough * 1.1), lambda t: None).go(900 * US)
+    short = Played(lambda t: 0.5 * RATE * t, backlog_until(enough * 0.9), lambda t: None).go(
+        900 * US
+    )
+    long = Played(lambda t: 0.5 * RATE * t, backlog_until(enough * 1.1), lambda t: None).go(
+        900 * US
+    )
     assert (short["busy_share"], short["busy_ps"]) == (None, 0)
     assert long["busy_share"] == pytest.approx(0.5, abs=0.01)
 
@@ -106,11 +120,14 @@ def test_the_worst_of_several_stretches_is_told() -> None:
 
 
 def test_a_port_is_not_held_to_its_rate_while_it_is_paused() -> None:
-    """Half of the time: what leaves between pauses leaves at full rate, and only the looks without a pause are judged."""
+    """Half of the time: what leaves between pauses leaves at full rate, and only the looks without
+    a pause are judged."""
     played = Played(lambda t: RATE * min(t, 300 * US), lambda t: 60_000, lambda t: None)
     played.paused = lambda t: max(0, t - 300 * US)
     row = played.go(600 * US)
-    assert row["busy_share"] == pytest.approx(1.0, abs=1e-3) and row["busy_ps"] == pytest.approx(300 * US, rel=0.05)
+    assert row["busy_share"] == pytest.approx(1.0, abs=1e-3) and row["busy_ps"] == pytest.approx(
+        300 * US, rel=0.05
+    )
 
 
 @pytest.mark.parametrize(("burst", "seen"), [(20_000, False), (60_000, True)])
@@ -127,12 +144,17 @@ def test_a_burst_beyond_the_bucket_is_seen_wherever_it_is(burst: int, seen: bool
 
 def test_one_percent_too_fast_is_seen_though_no_two_looks_tell() -> None:
     row = play(1.01)
-    assert row["excess_bytes"] > row["allowed_bytes"] == allowed_bytes(FABRIC.fabric_rate, FRAME, WallClock(10_000))
+    assert (
+        row["excess_bytes"]
+        > row["allowed_bytes"]
+        == allowed_bytes(FABRIC.fabric_rate, FRAME, WallClock(10_000))
+    )
     assert RATE * LOOK * 0.01 < 1000, "one look's excess is far below what is allowed"
 
 
 def test_a_reader_that_is_held_up_makes_no_excess() -> None:
-    """A look may take long on a busy machine: counters read late belong to a longer time, not to a faster port."""
+    """A look may take long on a busy machine: counters read late belong to a longer time, not to a
+    faster port."""
     played = Played(lambda t: RATE * t, lambda t: 0, lambda t: None)
     fast = played.read
 
@@ -157,7 +179,9 @@ def test_a_queue_that_is_not_what_was_counted_is_seen() -> None:
 
 
 def test_ports_that_carry_nothing_are_left_out() -> None:
-    watch = PortWatch(FABRIC, WallClock(), lambda: Traffic(*(np.zeros(len(FABRIC.ports)) for _ in range(5))))
+    watch = PortWatch(
+        FABRIC, WallClock(), lambda: Traffic(*(np.zeros(len(FABRIC.ports)) for _ in range(5)))
+    )
     assert watch.result() == {"looks": 0, "frame_bytes": FRAME, "ports": []}
     watch.look()
     watch.look()

@@ -1,4 +1,5 @@
-"""The catalogue: it finds its kinds, every mistake is one line with the key, and each kind comes, goes, and is in the manual."""
+"""The catalogue: it finds its kinds, every mistake is one line with the key, and each kind comes,
+goes, and is in the manual."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from topologies.paths import path_evs, path_links
 from topologies.units import NS, US
 
 DOCS = Path(__file__).parents[3] / "docs"
-MANUAL, REFERENCE, EVERY_KEY = ((DOCS / page).read_text() for page in ("how/faults.md", "reference/faults.md", "reference/scenarios.md"))
+MANUAL, REFERENCE, EVERY_KEY = (
+    (DOCS / page).read_text()
+    for page in ("how/faults.md", "reference/faults.md", "reference/scenarios.md")
+)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,11 @@ MANUAL, REFERENCE, EVERY_KEY = ((DOCS / page).read_text() for page in ("how/faul
         ("loss", {"probability": -0.1}, "probability = -0.1 must be a number in 0..1"),
         ("loss", {"probability": True}, "probability = True must be"),
         ("loss", {"probability": float("nan")}, "probability = nan must be"),
-        ("loss", {"probability": 0.1, "direction": "left"}, "direction = 'left': there are both, up, down"),
+        (
+            "loss",
+            {"probability": 0.1, "direction": "left"},
+            "direction = 'left': there are both, up, down",
+        ),
         ("loss", {"probability": 0.1, "sed": 1}, "sed is not a key: did you mean 'seed'"),
         ("loss", {"probability": 0.1, "seed": -1}, "seed = -1 must be a whole number"),
         ("link", {"seed": 1}, "seed is not a key: there are none"),
@@ -50,7 +58,11 @@ def test_every_key_has_a_type() -> None:
 
 
 def test_defaults_are_filled_and_the_runs_seed_stands_in() -> None:
-    assert tiny("loss", "h0-p0", 5, probability="0.1").keys == {"probability": 0.1, "direction": "both", "seed": 5}
+    assert tiny("loss", "h0-p0", 5, probability="0.1").keys == {
+        "probability": 0.1,
+        "direction": "both",
+        "seed": 5,
+    }
     assert tiny("path-loss", "h0>h2@p0/0", 5).keys == {"probability": 1.0, "seed": 5}
     assert tiny("straggler", "h0", share=0.3).keys == {"share": 0.3, "period": 1600 * NS}
     assert tiny("link", "h0:p0-t0-0", 5).keys == {}
@@ -63,27 +75,43 @@ def test_every_module_of_the_room_has_a_kind() -> None:
     assert list(KINDS)[:3] == ["link", "port", "flap"] and len(KINDS) >= 15
     for name, kind in KINDS.items():
         assert name == kind.name and kind.doc and kind.on, name
-        assert all(KEYS[key.name].doc == key.doc for key in kind.keys), f"{name}: one key has one meaning"
-        assert [key.required for key in kind.keys] == sorted((key.required for key in kind.keys), reverse=True), name
+        assert all(KEYS[key.name].doc == key.doc for key in kind.keys), (
+            f"{name}: one key has one meaning"
+        )
+        assert [key.required for key in kind.keys] == sorted(
+            (key.required for key in kind.keys), reverse=True
+        ), name
 
 
 def test_the_manual_has_every_kind_and_key() -> None:
     for name, kind in KINDS.items():
-        (line,) = [line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and kind.doc in line]
+        (line,) = [
+            line
+            for line in REFERENCE.splitlines()
+            if line.startswith(f"| `{name}` |") and kind.doc in line
+        ]
         assert f"`{name}`" in MANUAL, name
         assert all(f"`{key.name}`" in line for key in kind.keys), name
     for name, key in KEYS.items():
-        assert any(line.startswith(f"| `fault.{name}` (") and key.doc.split("; default")[0] in line for line in EVERY_KEY.splitlines()), (
-            name
-        )
+        assert any(
+            line.startswith(f"| `fault.{name}` (") and key.doc.split("; default")[0] in line
+            for line in EVERY_KEY.splitlines()
+        ), name
 
 
 # --- for how long ---
 
 
 def test_every_kind_that_heals_may_say_for_how_long() -> None:
-    assert tiny("loss", "h0-p0", probability=1, **{"for": "80us"}).lasts == 80 * US and tiny("link", "h0:p0-t0-0").lasts == 0
-    assert read_words(["link", "h0:p0-t0-0", "for=1ms"], "usage") == ("link", "h0:p0-t0-0", {"for": "1ms"})
+    assert (
+        tiny("loss", "h0-p0", probability=1, **{"for": "80us"}).lasts == 80 * US
+        and tiny("link", "h0:p0-t0-0").lasts == 0
+    )
+    assert read_words(["link", "h0:p0-t0-0", "for=1ms"], "usage") == (
+        "link",
+        "h0:p0-t0-0",
+        {"for": "1ms"},
+    )
     refused(FaultError, "kill", "h0", "for is not for kind 'kill'", **{"for": "1us"})
     refused(FaultError, "link", "h0:p0-t0-0", "for = 'soon' is not a time", **{"for": "soon"})
     refused(FaultError, "link", "h0:p0-t0-0", "for = '0s' must be longer", **{"for": "0s"})
@@ -106,20 +134,32 @@ def test_it_is_taken_back_when_its_time_is_over() -> None:
     assert heals == {1: 90 * US, 2: 80 * US, early.number: 0}
 
 
-# --- each kind comes and goes --------------------------------------------------------------------------------------
+# --- each kind comes and goes ---------------------------------------------------------------------
 
 
 def state(cluster: SimulatedCluster) -> tuple[Any, ...]:
     net = cluster.network
-    return cluster.link_states(), list(net._switch_states), [port.rate for port in net.ports], list(net.fault_words), dict(net.path_faults)
+    return (
+        cluster.link_states(),
+        list(net._switch_states),
+        [port.rate for port in net.ports],
+        list(net.fault_words),
+        dict(net.path_faults),
+    )
 
 
 def paths(fabric: Fabric) -> list[tuple[int, int, int, frozenset[str]]]:
     pairs = [(a, b) for a in range(fabric.host_count) for b in range(fabric.host_count) if a != b]
-    return [(*pair, ev, frozenset(link.name for link in path_links(fabric, *pair, ev))) for pair in pairs for ev in path_evs(fabric, *pair)]
+    return [
+        (*pair, ev, frozenset(link.name for link in path_links(fabric, *pair, ev)))
+        for pair in pairs
+        for ev in path_evs(fabric, *pair)
+    ]
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.heals and not kind.programs])
+@pytest.mark.parametrize(
+    "name", [name for name, kind in KINDS.items() if kind.heals and not kind.programs]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drawn_fault_comes_and_goes_and_leaves_nothing(name: str, seed: int) -> None:
     kind, cluster = KINDS[name], SimulatedCluster(TINY)
@@ -127,7 +167,9 @@ def test_a_drawn_fault_comes_and_goes_and_leaves_nothing(name: str, seed: int) -
     on, keys = kind.draw(TINY, random.Random(seed))
     for undo in ("clear", "heal"):
         fault = cluster.inject(name, on, **keys)
-        assert fault.told_ps == cluster.clock.now() and [made.number for made in cluster.faults()] == [fault.number]
+        assert fault.told_ps == cluster.clock.now() and [
+            made.number for made in cluster.faults()
+        ] == [fault.number]
         assert (state(cluster) != whole) is not kind.stalls
         cluster.clock.sleep(350 * US)
         assert kind.just_now(fault)

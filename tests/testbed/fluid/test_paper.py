@@ -1,4 +1,5 @@
-"""What the MRC paper says of large clusters comes out of the fluid model: nothing here is told to it but ports, rates and EVs."""
+"""What the MRC paper says of large clusters comes out of the fluid model: nothing here is told to
+it but ports, rates and EVs."""
 
 from __future__ import annotations
 
@@ -26,12 +27,16 @@ def test_131_072_nics_send_at_800_gbit_in_two_tiers_of_a_megabyte_of_booleans() 
     assert len(rates) == 131_072 and rates == pytest.approx(800e9)
 
 
-@pytest.mark.parametrize(("planes", "equal", "percent"), [(8, True, 0.4), (1, True, 3.1), (8, False, 0.05)])
+@pytest.mark.parametrize(
+    ("planes", "equal", "percent"), [(8, True, 0.4), (1, True, 3.1), (8, False, 0.05)]
+)
 def test_one_lost_link(planes: int, equal: bool, percent: float) -> None:
     state = State.healthy(cluster(planes))
     whole = slowest(state, state.cluster.t0s, equal)
     state.set_link(0, 1, 7)
-    assert 100 * (1 - slowest(state, state.cluster.t0s, equal) / whole) == pytest.approx(percent, rel=0.03)
+    assert 100 * (1 - slowest(state, state.cluster.t0s, equal) / whole) == pytest.approx(
+        percent, rel=0.03
+    )
 
 
 def test_seven_eighths_with_a_port_lost() -> None:
@@ -52,7 +57,9 @@ def test_one_loss_per_second_and_nic_is_one_packet_in_24_million() -> None:
 
 
 @pytest.mark.parametrize(("dead_links", "few"), [(0.009, True), (0.03, False)])
-def test_fewer_than_five_losses_per_queue_pair_at_start_below_2_percent_of_dead_paths(dead_links: float, few: bool) -> None:
+def test_fewer_than_five_losses_per_queue_pair_at_start_below_2_percent_of_dead_paths(
+    dead_links: float, few: bool
+) -> None:
     generator = np.random.default_rng(1)
     state = State.healthy(cluster(nics=8192))
     state.cut_random(round(dead_links * state.cluster.fabric_links), generator)

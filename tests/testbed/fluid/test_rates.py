@@ -1,4 +1,5 @@
-"""Rates of the fluid model against linear programming on fabrics that are really built, and by hand."""
+"""Rates of the fluid model against linear programming on fabrics that are really built, and by
+hand."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def test_the_ring_is_as_fast_as_linear_programming_allows(
     state = without(links, ports)
     hosts = place_ranks(FABRIC, placement)
     senders, receivers = np.array(ring_edges(hosts)).T
-    dead = [f"{t0_name(p, i)}:{t1_name(p, j)}" for p, i, j in links] + [f"h{h}:{t0_name(p, h // 3)}" for p, h in ports]
+    dead = [f"{t0_name(p, i)}:{t1_name(p, j)}" for p, i, j in links] + [
+        f"h{h}:{t0_name(p, h // 3)}" for p, h in ports
+    ]
     found = float(flow_rates(state, senders, receivers).min()) * FABRIC.payload_share
     assert found == pytest.approx(bus_bandwidth(FABRIC, "ring-allreduce", hosts, dead), rel=1e-6)
 
@@ -52,7 +55,9 @@ def test_weighted_planes_never_carry_more_than_the_ports_nor_less_than_equal_pla
     senders = np.arange(9)
     receivers = (senders + 3) % 9
     weighted = flow_rates(state, senders, receivers, equal_planes=False)
-    live_ports = np.minimum(state.port[:, senders].sum(axis=0), state.port[:, receivers].sum(axis=0))
+    live_ports = np.minimum(
+        state.port[:, senders].sum(axis=0), state.port[:, receivers].sum(axis=0)
+    )
     assert (weighted <= live_ports * FABRIC.nic_rate * (1 + 1e-9)).all()
     if not ports:
         assert (weighted >= flow_rates(state, senders, receivers) * (1 - 1e-9)).all()
@@ -72,7 +77,9 @@ def test_cables_go_and_come_and_a_t1_takes_its_own_with_it() -> None:
         assert int((state.up != whole.up).sum() + (state.port != whole.port).sum()) == 1
         state.set_cable(link, alive=True)
     state.set_t1(0, 1)
-    assert int((state.up != whole.up).sum()) == FABRIC.t0_per_plane and bool((state.port == whole.port).all())
+    assert int((state.up != whole.up).sum()) == FABRIC.t0_per_plane and bool(
+        (state.port == whole.port).all()
+    )
 
 
 def test_a_dead_t1_takes_a_third_of_a_plane() -> None:
@@ -85,7 +92,9 @@ def test_a_dead_t1_takes_a_third_of_a_plane() -> None:
 def test_the_step_is_timings_as_calibrated_and_endless_where_a_host_is_cut_off() -> None:
     state = State.healthy(Cluster.of_fabric(FABRIC))
     rate = FABRIC.host_rate * FABRIC.payload_share
-    assert ring_step(state, 9, 90_000_000, slices=2) == pytest.approx(ring_step_ns(FABRIC, 9, 90_000_000, 2, rate) / stored().efficiency)
+    assert ring_step(state, 9, 90_000_000, slices=2) == pytest.approx(
+        ring_step_ns(FABRIC, 9, 90_000_000, 2, rate) / stored().efficiency
+    )
     state.set_port(0, 4)
     state.set_port(1, 4)
     assert ring_step(state, 9, 900_000) == float("inf")

@@ -25,7 +25,12 @@ def proc(tmp_path: Path) -> Path:
 
 def process(proc: Path, pid: int, uids: str, gids: str = "0 0 0 0", groups: str = "") -> None:
     (proc / str(pid)).mkdir()
-    lines = ("Name:\tx", "Uid:\t" + uids.replace(" ", "\t"), "Gid:\t" + gids.replace(" ", "\t"), f"Groups:\t{groups} ")
+    lines = (
+        "Name:\tx",
+        "Uid:\t" + uids.replace(" ", "\t"),
+        "Gid:\t" + gids.replace(" ", "\t"),
+        f"Groups:\t{groups} ",
+    )
     (proc / str(pid) / "status").write_text("\n".join(lines) + "\n")
 
 
@@ -49,7 +54,9 @@ def test_here_it_is_nobodys() -> None:
         ("1000 1000 1000 1000", "1000 1000 1000 1000", f"27 {FIRST}"),
     ],
 )
-def test_an_id_that_a_process_has_is_passed_over(proc: Path, uids: str, gids: str, groups: str) -> None:
+def test_an_id_that_a_process_has_is_passed_over(
+    proc: Path, uids: str, gids: str, groups: str
+) -> None:
     process(proc, 77, uids, gids, groups)
     (proc / "78").mkdir()  # one that ended while we looked
     assert choose(SPACE, 2, proc, ()) == [FIRST + STEP, FIRST + 2 * STEP]
@@ -57,14 +64,20 @@ def test_an_id_that_a_process_has_is_passed_over(proc: Path, uids: str, gids: st
 
 def test_delegated_ranges_are_passed_over(proc: Path, tmp_path: Path) -> None:
     delegated = tmp_path / "subuid"
-    delegated.write_text(f"# a comment\n\nalice:100000:65536\nbob:{FIRST - 5}:6\nhalf a line:12\nx:y:z\n")
+    delegated.write_text(
+        f"# a comment\n\nalice:100000:65536\nbob:{FIRST - 5}:6\nhalf a line:12\nx:y:z\n"
+    )
     assert choose(SPACE, 1, proc, (delegated, tmp_path / "absent")) == [FIRST + STEP]
     delegated.write_text(f"bob:{FIRST - 5}:5\n")
-    assert choose(SPACE, 1, proc, (delegated,)) == [FIRST], "a range ends before its first number plus its length"
+    assert choose(SPACE, 1, proc, (delegated,)) == [FIRST], (
+        "a range ends before its first number plus its length"
+    )
 
 
 @pytest.mark.parametrize("look_up", ["pwd.getpwuid", "grp.getgrgid"])
-def test_accounts_and_groups_are_passed_over(proc: Path, monkeypatch: pytest.MonkeyPatch, look_up: str) -> None:
+def test_accounts_and_groups_are_passed_over(
+    proc: Path, monkeypatch: pytest.MonkeyPatch, look_up: str
+) -> None:
     def known(number: int) -> str:
         if number == FIRST:
             return "somebody"
@@ -74,7 +87,9 @@ def test_accounts_and_groups_are_passed_over(proc: Path, monkeypatch: pytest.Mon
     assert choose(SPACE, 2, proc, ()) == [FIRST + STEP, FIRST + 2 * STEP]
 
 
-def test_a_run_takes_what_is_left_where_that_is_less_than_it_wants(proc: Path, tmp_path: Path) -> None:
+def test_a_run_takes_what_is_left_where_that_is_less_than_it_wants(
+    proc: Path, tmp_path: Path
+) -> None:
     delegated = tmp_path / "subuid"
     delegated.write_text(f"bob:{FIRST + 2 * STEP}:4294967295\n")
     assert choose(SPACE, 65, proc, (delegated,)) == [FIRST, FIRST + STEP]

@@ -20,7 +20,9 @@ def machine(tmp_path: Path) -> tuple[Path, Path]:
     """A file for requests, and what the processor says of itself: that it is a virtual one."""
     requests, cpuinfo = tmp_path / "cpu_dma_latency", tmp_path / "cpuinfo"
     requests.write_bytes(b"")
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: a hypervisor's\nflags\t\t: fpu sse2 hypervisor lahf_lm\n")
+    cpuinfo.write_text(
+        "processor\t: 0\nmodel name\t: a hypervisor's\nflags\t\t: fpu sse2 hypervisor lahf_lm\n"
+    )
     return requests, cpuinfo
 
 

@@ -22,7 +22,9 @@ def sudo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def owners(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.lstat().st_uid for path in sorted(folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): path.lstat().st_uid for path in sorted(folder.rglob("*"))
+    }
 
 
 def test_what_was_made_is_given_with_the_folders_on_the_way(tmp_path: Path) -> None:
@@ -45,7 +47,13 @@ def test_what_was_there_keeps_its_owner(tmp_path: Path) -> None:
     (tmp_path / "strangers").touch()
     os.chown(tmp_path / "strangers", 7, 7)  # who may write there meanwhile
     give_back()
-    assert owners(tmp_path) == {"roots": 0, "anothers": 7, "replaced": USER, "new": USER, "strangers": 7}
+    assert owners(tmp_path) == {
+        "roots": 0,
+        "anothers": 7,
+        "replaced": USER,
+        "new": USER,
+        "strangers": 7,
+    }
     assert os.stat(tmp_path).st_uid == 0
 
 
@@ -53,7 +61,9 @@ def test_results_that_are_gone_on_with_are_given_whole(tmp_path: Path) -> None:
     (tmp_path / "results" / "raw").mkdir(parents=True)
     written(tmp_path / "results", whole=True)
     give_back()
-    assert owners(tmp_path) == {"results": USER, "results/raw": USER} and os.stat(tmp_path).st_uid == 0
+    assert (
+        owners(tmp_path) == {"results": USER, "results/raw": USER} and os.stat(tmp_path).st_uid == 0
+    )
 
 
 def test_links_lead_nowhere(tmp_path: Path) -> None:
@@ -81,7 +91,9 @@ def test_a_folder_behind_a_link_is_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["", "0", "-1", "root", "99999999999", "4294967295", "1\n"])
-def test_without_a_caller_files_stay_as_they_are(number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_caller_files_stay_as_they_are(
+    number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SUDO_UID", number)
     written(tmp_path / "file").touch()
     give_back()
@@ -89,7 +101,17 @@ def test_without_a_caller_files_stay_as_they_are(number: str, tmp_path: Path, mo
 
 
 LAUNCHED = "from agents.communicator import Communicator\nCommunicator.open().barrier()\n"
-RESULTS = ("run", "smoke", "--world", "simulated", "-t", "mrc", "--set", "workload.steps=8", "--out")
+RESULTS = (
+    "run",
+    "smoke",
+    "--world",
+    "simulated",
+    "-t",
+    "mrc",
+    "--set",
+    "workload.steps=8",
+    "--out",
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,25 +126,68 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("commands", "made"),
     [
-        ([("fabric", "graph", "tiny", "--out", "x.svg"), ("fabric", "graph", "tiny", "--out", "new/x.svg")], ["x.svg", "new", "new/x.svg"]),
-        ([("tools", "init", "mine")], ["mine.toml", "mrcbed-scenario.schema.json"]),
-        ([("fabric", "size", "--plot", "x.png")], ["x.png"]),
-        ([("fabric", "fluid", "--nics", "1024", "--planes", "8", "--draws", "1", "--plot", "x.png")], ["x.png"]),
-        ([("tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--keep", "kept")], ["kept"]),
-        ([("launch", "--world", "simulated", "--fabric", "tiny", "--log", "a/logs", "p.py")], ["a", "a/logs", "a/logs/h0.jsonl"]),
         (
             [
-                (*RESULTS, "deep/r"), ("results", "export", "deep/r", "--format", "perfetto"),
-                ("results", "export", "deep/r", "--format", "csv", "--out", "c"),
-                ("results", "view", "deep/r"), ("results", "plot", "deep/r"), ("results", "report", "deep/r"),
+                ("fabric", "graph", "tiny", "--out", "x.svg"),
+                ("fabric", "graph", "tiny", "--out", "new/x.svg"),
             ],
-            ["deep", "deep/r", "c", *(f"deep/r/{name}" for name in ("perfetto", "replay.html", "report.html", "plots/figure.png"))],
+            ["x.svg", "new", "new/x.svg"],
+        ),
+        ([("tools", "init", "mine")], ["mine.toml", "mrcbed-scenario.schema.json"]),
+        ([("fabric", "size", "--plot", "x.png")], ["x.png"]),
+        (
+            [
+                (
+                    "fabric",
+                    "fluid",
+                    "--nics",
+                    "1024",
+                    "--planes",
+                    "8",
+                    "--draws",
+                    "1",
+                    "--plot",
+                    "x.png",
+                )
+            ],
+            ["x.png"],
+        ),
+        (
+            [("tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--keep", "kept")],
+            ["kept"],
+        ),
+        (
+            [("launch", "--world", "simulated", "--fabric", "tiny", "--log", "a/logs", "p.py")],
+            ["a", "a/logs", "a/logs/h0.jsonl"],
+        ),
+        (
+            [
+                (*RESULTS, "deep/r"),
+                ("results", "export", "deep/r", "--format", "perfetto"),
+                ("results", "export", "deep/r", "--format", "csv", "--out", "c"),
+                ("results", "view", "deep/r"),
+                ("results", "plot", "deep/r"),
+                ("results", "report", "deep/r"),
+            ],
+            [
+                "deep",
+                "deep/r",
+                "c",
+                *(
+                    f"deep/r/{name}"
+                    for name in ("perfetto", "replay.html", "report.html", "plots/figure.png")
+                ),
+            ],
         ),
     ],
     ids=lambda value: " ".join(value[0][:2]) if value and isinstance(value[0], tuple) else "",
-)  # fmt: skip
+)
 def test_every_command_gives_back_what_it_writes(
-    commands: list[tuple[str, ...]], made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    commands: list[tuple[str, ...]],
+    made: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def draw_all(directory: Path) -> list[Path]:
         (directory / "plots").mkdir(exist_ok=True)
@@ -139,9 +204,15 @@ def test_every_command_gives_back_what_it_writes(
     assert set(made) <= set(found) and set(found.values()) <= {USER}, found
 
 
-@pytest.mark.parametrize("place", ["file/x", "loop", "dangling", "dangling/x", "n" * 300, "/proc/x"])
+@pytest.mark.parametrize(
+    "place", ["file/x", "loop", "dangling", "dangling/x", "n" * 300, "/proc/x"]
+)
 def test_a_place_that_cannot_be_written_is_one_line(
-    place: str, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: str,
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
@@ -153,12 +224,26 @@ def test_a_place_that_cannot_be_written_is_one_line(
         ("results", "view", str(results), "--out", place),
         ("tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--keep", place),
         ("launch", "--world", "simulated", "--fabric", "tiny", "--log", place, "p.py"),
-        ("train", "--world", "simulated", "--fabric", "tiny", "--steps", "8", "-t", "mrc", "--out", place),
+        (
+            "train",
+            "--world",
+            "simulated",
+            "--fabric",
+            "tiny",
+            "--steps",
+            "8",
+            "-t",
+            "mrc",
+            "--out",
+            place,
+        ),
     ):
         assert cli.execute(list(command)) == 2, command
         assert len(capsys.readouterr().err.splitlines()) == 1, command
 
 
-def test_a_plot_of_no_known_format_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plot_of_no_known_format_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.execute(["fabric", "size", "--plot", str(tmp_path / "x.foo")]) == 2
     assert "Format 'foo' is not supported" in capsys.readouterr().err

@@ -26,7 +26,11 @@ def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def start(made: list[subprocess.Popen[bytes]], mark: str) -> subprocess.Popen[bytes]:
     made.append(subprocess.Popen(["sleep", "60"], env={**os.environ, RUN_MARK: mark}))
-    wait_until(lambda: b"sleep" in open(f"/proc/{made[-1].pid}/cmdline", "rb").read(), "sleep runs", pause=0.001)
+    wait_until(
+        lambda: b"sleep" in open(f"/proc/{made[-1].pid}/cmdline", "rb").read(),
+        "sleep runs",
+        pause=0.001,
+    )
     return made[-1]
 
 
@@ -55,12 +59,20 @@ def test_a_run_that_is_still_watched_is_left_alone(sleeper: list[subprocess.Pope
     assert start(sleeper, f"{SPACE}.{os.getpid()}.{start_time()}").pid not in pids()
 
 
-def test_a_front_whose_number_a_stranger_got_counts_as_dead(sleeper: list[subprocess.Popen[bytes]]) -> None:
+def test_a_front_whose_number_a_stranger_got_counts_as_dead(
+    sleeper: list[subprocess.Popen[bytes]],
+) -> None:
     assert start(sleeper, f"{SPACE}.{os.getpid()}.1").pid in pids()
 
 
-@pytest.mark.parametrize("mark", ["", "nonsense", "1.2", f"{SPACE + 1}.1.1"], ids=["none", "nonsense", "short", "elsewhere"])
-def test_marks_that_are_not_of_runs_here_are_left_alone(sleeper: list[subprocess.Popen[bytes]], mark: str) -> None:
+@pytest.mark.parametrize(
+    "mark",
+    ["", "nonsense", "1.2", f"{SPACE + 1}.1.1"],
+    ids=["none", "nonsense", "short", "elsewhere"],
+)
+def test_marks_that_are_not_of_runs_here_are_left_alone(
+    sleeper: list[subprocess.Popen[bytes]], mark: str
+) -> None:
     assert start(sleeper, mark).pid not in pids()
 
 

@@ -1,4 +1,5 @@
-"""Two measurements on one machine: the second is refused and told who the first is; whoever dies lets go."""
+"""Two measurements on one machine: the second is refused and told who the first is; whoever dies
+lets go."""
 
 from __future__ import annotations
 
@@ -42,12 +43,21 @@ def holder(place: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_the_second_is_refused_and_told_who_the_first_is(holder: subprocess.Popen[str], place: Path) -> None:
-    for ask in (lambda: refuse_if_measuring(NAME), lambda: measuring(place / "other", NAME).__enter__()):
+def test_the_second_is_refused_and_told_who_the_first_is(
+    holder: subprocess.Popen[str], place: Path
+) -> None:
+    for ask in (
+        lambda: refuse_if_measuring(NAME),
+        lambda: measuring(place / "other", NAME).__enter__(),
+    ):
         with pytest.raises(Measuring) as told:
             ask()
         line = str(told.value)
-        assert f"(process {holder.pid}, results in {place.resolve()})" in line and "\n" not in line and told.value.status == 2
+        assert (
+            f"(process {holder.pid}, results in {place.resolve()})" in line
+            and "\n" not in line
+            and told.value.status == 2
+        )
 
 
 def test_whoever_is_killed_lets_go(holder: subprocess.Popen[str], place: Path) -> None:

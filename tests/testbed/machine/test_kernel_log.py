@@ -1,4 +1,5 @@
-"""The kernel's messages are counted from the moment of opening on, and a log that cannot be read is not taken for a silent one."""
+"""The kernel's messages are counted from the moment of opening on, and a log that cannot be read is
+not taken for a silent one."""
 
 from __future__ import annotations
 
@@ -33,5 +34,6 @@ def test_a_log_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.access(KMSG, os.R_OK), reason="this user may not read the kernel's log")
 def test_the_kernels_own_log_can_be_read_to_its_end() -> None:
     log = KernelLog()
-    assert log.count(SHAPER_LATE) is not None  # ends although nothing more comes: reading does not wait
+    # ends although nothing more comes: reading does not wait
+    assert log.count(SHAPER_LATE) is not None
     log.close()

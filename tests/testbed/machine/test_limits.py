@@ -22,7 +22,9 @@ from testbed.machine.limits import check_room
         (0, 6, 0, ""),
     ],
 )
-def test_so_many_jobs_as_there_is_room_for(room: int, each: int, least: int, advice: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_jobs_as_there_is_room_for(
+    room: int, each: int, least: int, advice: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin, started = threading.Thread.start, list[threading.Thread]()
 
     def start(thread: threading.Thread) -> None:
@@ -37,6 +39,9 @@ def test_so_many_jobs_as_there_is_room_for(room: int, each: int, least: int, adv
     else:
         with pytest.raises(UserError) as refused:
             check_room(2, each, least)
-        needed = f"{3 * each} processes and threads are needed for --jobs 2, and only {room} may start here: "
+        needed = (
+            f"{3 * each} processes and threads are needed for --jobs 2, and only {room} may "
+            "start here: "
+        )
         assert str(refused.value).startswith(f"{needed}{advice}raise the limit")
     assert len(started) == room and not any(thread.is_alive() for thread in started)

@@ -18,7 +18,12 @@ _PR_GET_CHILD_SUBREAPER = 37
 def grandchild(what: str) -> Adopted:
     """Made by a process that has ended since."""
     with adopting():
-        made = subprocess.run([sys.executable, "-c", FORKS.format(what=what)], stdout=subprocess.PIPE, text=True, check=True)
+        made = subprocess.run(
+            [sys.executable, "-c", FORKS.format(what=what)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
     return Adopted(int(made.stdout))
 
 

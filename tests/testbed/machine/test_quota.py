@@ -26,18 +26,49 @@ SERVICE = "/system.slice/run-r1.scope"
 @pytest.mark.parametrize(
     ("cgroup", "mountinfo", "expected"),
     [
-        (f"0::{SERVICE}", V2, ["/sys/fs/cgroup/system.slice/run-r1.scope", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"]),
+        (
+            f"0::{SERVICE}",
+            V2,
+            [
+                "/sys/fs/cgroup/system.slice/run-r1.scope",
+                "/sys/fs/cgroup/system.slice",
+                "/sys/fs/cgroup",
+            ],
+        ),
         ("0::/", V2, ["/sys/fs/cgroup"]),  # a container with a namespace of its own
-        ("0::/../../kubepods", V2.replace(" / /sys", " /../.. /sys"), ["/sys/fs/cgroup/kubepods", "/sys/fs/cgroup"]),
-        ("4:cpu,cpuacct:/docker/7f\n3:cpuset:/else", V1.format(root="/docker/7f"), ["/sys/fs/cgroup/cpu,cpuacct"]),
-        ("4:cpuacct,cpu:/a\n0::/x", V1.format(root="/"), ["/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/cpu,cpuacct",
-                                                          "/sys/fs/cgroup/unified/x", "/sys/fs/cgroup/unified"]),
-        ("4:cpu:/elsewhere", V1.format(root="/docker/7f"), ["/sys/fs/cgroup/cpu,cpuacct"]),  # a process of another container
-        ("0::/a b", V2.replace("/sys/fs/cgroup rw", r"/my\040groups rw"), ["/my groups/a b", "/my groups"]),
+        (
+            "0::/../../kubepods",
+            V2.replace(" / /sys", " /../.. /sys"),
+            ["/sys/fs/cgroup/kubepods", "/sys/fs/cgroup"],
+        ),
+        (
+            "4:cpu,cpuacct:/docker/7f\n3:cpuset:/else",
+            V1.format(root="/docker/7f"),
+            ["/sys/fs/cgroup/cpu,cpuacct"],
+        ),
+        (
+            "4:cpuacct,cpu:/a\n0::/x",
+            V1.format(root="/"),
+            [
+                "/sys/fs/cgroup/cpu,cpuacct/a",
+                "/sys/fs/cgroup/cpu,cpuacct",
+                "/sys/fs/cgroup/unified/x",
+                "/sys/fs/cgroup/unified",
+            ],
+        ),
+        # a process of another container
+        ("4:cpu:/elsewhere", V1.format(root="/docker/7f"), ["/sys/fs/cgroup/cpu,cpuacct"]),
+        (
+            "0::/a b",
+            V2.replace("/sys/fs/cgroup rw", r"/my\040groups rw"),
+            ["/my groups/a b", "/my groups"],
+        ),
         ("0::/", "33 25 0:29 / /proc rw - proc proc rw", []),
     ],
-)  # fmt: skip
-def test_groups_are_found_where_they_are_mounted(cgroup: str, mountinfo: str, expected: list[str]) -> None:
+)
+def test_groups_are_found_where_they_are_mounted(
+    cgroup: str, mountinfo: str, expected: list[str]
+) -> None:
     assert [str(group) for group in quota.groups_of(cgroup, mountinfo)] == expected
 
 
@@ -63,17 +94,28 @@ def test_the_tightest_limit_counts_in_both_versions(tree: Path) -> None:
     assert quota.quota_cores() == 0.08
 
 
-def test_throttling_is_read_in_both_versions_and_what_cannot_be_read_is_left_out(tree: Path) -> None:
-    (tree / "cpu.stat").write_text("usage_usec 9\nnr_periods 4\nnr_throttled 3\nthrottled_usec 250\nnr_bursts 0\n")
+def test_throttling_is_read_in_both_versions_and_what_cannot_be_read_is_left_out(
+    tree: Path,
+) -> None:
+    (tree / "cpu.stat").write_text(
+        "usage_usec 9\nnr_periods 4\nnr_throttled 3\nthrottled_usec 250\nnr_bursts 0\n"
+    )
     (tree.parent / "cpu.stat").write_text("nr_periods 4\nnr_throttled 2\nthrottled_time 1234\n")
-    assert quota.read_throttled([1]) == {tree: quota.Throttled(3, 250_000), tree.parent: quota.Throttled(2, 1234)}
+    assert quota.read_throttled([1]) == {
+        tree: quota.Throttled(3, 250_000),
+        tree.parent: quota.Throttled(2, 1234),
+    }
     (tree / "cpu.stat").write_text("usage_usec 9\n")  # a root group has no limits
     (tree.parent / "cpu.stat").unlink()
     assert quota.read_throttled([1]) == {}
 
 
 def test_a_process_that_is_gone_has_no_group() -> None:
-    assert quota.groups(2**22 + 1) == () and quota.quota_cores(2**22 + 1) == math.inf and quota.read_throttled([2**22 + 1]) == {}
+    assert (
+        quota.groups(2**22 + 1) == ()
+        and quota.quota_cores(2**22 + 1) == math.inf
+        and quota.read_throttled([2**22 + 1]) == {}
+    )
 
 
 @pytest.fixture

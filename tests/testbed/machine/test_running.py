@@ -1,4 +1,5 @@
-"""The note by which a fabric that is up is found: it holds a secret, and a stranger's is not believed."""
+"""The note by which a fabric that is up is found: it holds a secret, and a stranger's is not
+believed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ URL = "http://127.0.0.1:41607"
 
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the note lies; every process of this machine that we may look into counts as one of a run's."""
+    """Where the note lies; every process of this machine that we may look into counts as one of a
+    run's."""
     monkeypatch.setattr(running, "NOTE", tmp_path / "controller-at.json")
     monkeypatch.setattr(running, "marked", lambda: {os.getpid(): "a run's"})
     return tmp_path / "controller-at.json"

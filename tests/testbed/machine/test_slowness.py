@@ -27,7 +27,9 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ((900.0, 900.0, 900.0), slowness.MOST, "50 times slower"),
     ],
 )
-def test_limits_follow_the_machine(monkeypatch: pytest.MonkeyPatch, rounds: tuple[float, ...], factor: float, words: str) -> None:
+def test_limits_follow_the_machine(
+    monkeypatch: pytest.MonkeyPatch, rounds: tuple[float, ...], factor: float, words: str
+) -> None:
     took = iter(rounds)
     monkeypatch.setattr(slowness, "_round_s", lambda: next(took) * slowness.USUAL_S)
     assert slowness.patient(20.0) == pytest.approx(20.0 * factor)
@@ -35,11 +37,15 @@ def test_limits_follow_the_machine(monkeypatch: pytest.MonkeyPatch, rounds: tupl
 
 
 def test_this_machine_is_measured_once() -> None:
-    assert slowness.slowness() is slowness.slowness() and 1.0 <= slowness.slowness() <= slowness.MOST
+    assert (
+        slowness.slowness() is slowness.slowness() and 1.0 <= slowness.slowness() <= slowness.MOST
+    )
 
 
 @pytest.mark.parametrize(("asked", "factor"), [("", 1.5), ("1.2", 1.5), ("5", 5.0), ("50", 50.0)])
-def test_what_yields_waits_longer(monkeypatch: pytest.MonkeyPatch, asked: str, factor: float) -> None:
+def test_what_yields_waits_longer(
+    monkeypatch: pytest.MonkeyPatch, asked: str, factor: float
+) -> None:
     monkeypatch.setattr(slowness, "_round_s", lambda: 1.5 * slowness.USUAL_S)
     monkeypatch.setenv(slowness.PATIENCE, asked)
     assert slowness.patient(20.0) == pytest.approx(20.0 * factor)
@@ -48,5 +54,7 @@ def test_what_yields_waits_longer(monkeypatch: pytest.MonkeyPatch, asked: str, f
 @pytest.mark.parametrize("asked", ["much", "0.5", "51", "nan", "-1"])
 def test_a_patience_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setenv(slowness.PATIENCE, asked)
-    with pytest.raises(UserError, match=f"^MRCBED_PATIENCE={asked}: give a factor of 1 to 50, or drop it$"):
+    with pytest.raises(
+        UserError, match=f"^MRCBED_PATIENCE={asked}: give a factor of 1 to 50, or drop it$"
+    ):
         slowness.patient(20.0)

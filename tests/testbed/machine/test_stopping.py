@@ -13,7 +13,9 @@ INTERRUPT = "import os, signal, mrcbed.start; os.kill(os.getpid(), signal.SIGINT
 
 
 def ended(code: str, **how: object) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, **how)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **how
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -22,7 +24,9 @@ def test_before_a_command_begins_it_leaves_with_one_line() -> None:
 
 
 def test_a_background_job_of_a_shell_goes_on_ignoring_it() -> None:
-    status, said, _ = ended(INTERRUPT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    status, said, _ = ended(
+        INTERRUPT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    )
     assert (status, said) == (0, "went on\n")
 
 
@@ -58,11 +62,12 @@ cli.Commands.get_command = lambda self, ctx, name: click.Group.get_command(self,
 import sys
 sys.argv = ["mrcbed", "list"]
 mrcbed.start.main()
-"""
+"""  # noqa: E501
 
 
 def test_the_status_is_130_wherever_it_came() -> None:
-    """Python itself ends by the signal where the exception has passed through exec() of a string."""
+    """Python itself ends by the signal where the exception has passed through exec() of a
+    string."""
     status, _, said = ended(THROUGH_EXEC)
     assert (status, said.strip()) == (130, "mrcbed: interrupted")
 
@@ -84,16 +89,28 @@ def come():
 sys.addaudithook(look)
 sys.argv = ["mrcbed", "run", "smoke", "--world", "simulated", "--set", "workload.steps=100000", "--out", OUT]
 main()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.dear("a command as a process, stopped where it has imported and simulated")
 @pytest.mark.parametrize(
-    ("event", "number", "later"), [("import", 1, 0), ("import", 100, 0), ("import", 300, 0), ("import", 600, 0), ("os.mkdir", 3, 20)]
+    ("event", "number", "later"),
+    [
+        ("import", 1, 0),
+        ("import", 100, 0),
+        ("import", 300, 0),
+        ("import", 600, 0),
+        ("os.mkdir", 3, 20),
+    ],
 )
-def test_a_run_ends_with_130_at_any_moment(tmp_path: Path, event: str, number: int, later: int) -> None:
-    """Among imports, whose first are the command line's, and in the simulation, which begins when the folder of its files is made."""
-    code = AT.replace("EVENT", repr(event)).replace("NUMBER", str(number)).replace("LATER", str(later))
+def test_a_run_ends_with_130_at_any_moment(
+    tmp_path: Path, event: str, number: int, later: int
+) -> None:
+    """Among imports, whose first are the command line's, and in the simulation, which begins when
+    the folder of its files is made."""
+    code = (
+        AT.replace("EVENT", repr(event)).replace("NUMBER", str(number)).replace("LATER", str(later))
+    )
     code = code.replace("OUT", repr(str(tmp_path / "out")))
     status, _, said = ended(code)
     assert status == 130 and "Traceback" not in said

@@ -20,16 +20,24 @@ NEHALEM = "flags\t\t: fpu sse sse2 nx lm pni ssse3 cx16 sse4_1 sse4_2 popcnt hyp
 def test_a_processor_of_level_2_lacks_nothing() -> None:
     assert surroundings.lacking_instructions(NEHALEM) == []
     assert surroundings.lacking_instructions(QEMU64) == ["popcnt", "sse4_1", "sse4_2", "ssse3"]
-    assert surroundings.lacking_instructions("Features\t: fp asimd\n") == []  # arm64 has no such levels
+    # arm64 has no such levels
+    assert surroundings.lacking_instructions("Features\t: fp asimd\n") == []
 
 
 def test_capabilities_of_a_container_without_privileges() -> None:
     docker = "Name:\tx\nCapEff:\t00000000a80425fb\n"  # docker run's default set
-    assert surroundings.lacking_capabilities(docker) == ["CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"]
+    assert surroundings.lacking_capabilities(docker) == [
+        "CAP_NET_ADMIN",
+        "CAP_SYS_PTRACE",
+        "CAP_SYS_ADMIN",
+        "CAP_BPF",
+    ]
     assert surroundings.lacking_capabilities("CapEff:\t000001ffffffffff\n") == []
 
 
-@pytest.mark.parametrize(("mark", "kind"), [(".dockerenv", "docker"), ("run/.containerenv", "podman"), (None, "")])
+@pytest.mark.parametrize(
+    ("mark", "kind"), [(".dockerenv", "docker"), ("run/.containerenv", "podman"), (None, "")]
+)
 def test_containers_by_their_marks(mark: str | None, kind: str, tmp_path: Path) -> None:
     if mark:
         (tmp_path / mark).parent.mkdir(exist_ok=True)
@@ -45,8 +53,18 @@ def test_a_container_by_the_environment_of_its_first_process(tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up rights and be root still")
 def test_the_doctor_names_what_a_container_withholds() -> None:
-    code = "from mrcbed import doctor; print([c.found + c.fix for c in doctor._container() if c.status == 'missing'])"
-    command = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", sys.executable, "-c", code]
+    code = (
+        "from mrcbed import doctor; print([c.found + c.fix for c in doctor._container() if "
+        "c.status == 'missing'])"
+    )
+    command = [
+        "setpriv",
+        "--bounding-set=-sys_admin",
+        "--inh-caps=-all",
+        sys.executable,
+        "-c",
+        code,
+    ]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "without CAP_SYS_ADMIN" in output
     assert "--privileged" in output

@@ -1,4 +1,5 @@
-"""The far side's end of the channel: whole lines, whatever the pieces, and logs that come back as they were."""
+"""The far side's end of the channel: whole lines, whatever the pieces, and logs that come back as
+they were."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def ends() -> tuple[Wire, int, int]:
 
 def test_messages_come_whole_whatever_the_pieces(ends: tuple[Wire, int, int]) -> None:
     wire, writer, _ = ends
-    lines = b"".join(json.dumps({"op": "x", "id": n, "text": "x" * n}).encode() + b"\n" for n in range(50))
+    lines = b"".join(
+        json.dumps({"op": "x", "id": n, "text": "x" * n}).encode() + b"\n" for n in range(50)
+    )
 
     def write() -> None:
         for at in range(0, len(lines), 7):
@@ -39,19 +42,34 @@ def test_messages_come_whole_whatever_the_pieces(ends: tuple[Wire, int, int]) ->
 @pytest.mark.parametrize(
     "line",
     [
-        b"no json\n", b"[1]\n", b"\xff\xfe\n", b"[" * 20_000 + b"\n", b'{"op": 5}\n', b"{}\n", b'{"op": "clock", "id": "x"}\n',
-        b'{"op": "clock", "id": NaN}\n', b'{"op": "x", "id": ' + b"9" * 5000 + b"}\n",
+        b"no json\n",
+        b"[1]\n",
+        b"\xff\xfe\n",
+        b"[" * 20_000 + b"\n",
+        b'{"op": 5}\n',
+        b"{}\n",
+        b'{"op": "clock", "id": "x"}\n',
+        b'{"op": "clock", "id": NaN}\n',
+        b'{"op": "x", "id": ' + b"9" * 5000 + b"}\n",
     ],
-)  # fmt: skip
-def test_what_is_no_message_ends_the_channel_and_is_told(ends: tuple[Wire, int, int], line: bytes) -> None:
+)
+def test_what_is_no_message_ends_the_channel_and_is_told(
+    ends: tuple[Wire, int, int], line: bytes
+) -> None:
     wire, writer, reader = ends
     os.write(writer, line + b'{"op": "beat"}\n')
     assert wire.read() is None
     told = json.loads(os.read(reader, 1 << 16))
-    assert told["event"] == "died" and told["reason"].startswith("what it was sent makes no sense: ") and "\n" not in told["reason"]
+    assert (
+        told["event"] == "died"
+        and told["reason"].startswith("what it was sent makes no sense: ")
+        and "\n" not in told["reason"]
+    )
 
 
-def test_a_line_without_end_is_cut(ends: tuple[Wire, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_cut(
+    ends: tuple[Wire, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_LINE", 1 << 15)
     wire, writer, reader = ends
     os.write(writer, b"x" * (1 << 16))
@@ -59,7 +77,9 @@ def test_a_line_without_end_is_cut(ends: tuple[Wire, int, int], monkeypatch: pyt
     assert b"a line of more than" in os.read(reader, 1 << 16)
 
 
-@pytest.mark.parametrize("data", [zlib.compress(bytes(5 << 20)), zlib.compress(b"abc")[:-2], b"abc"])
+@pytest.mark.parametrize(
+    "data", [zlib.compress(bytes(5 << 20)), zlib.compress(b"abc")[:-2], b"abc"]
+)
 def test_a_part_of_a_log_that_lies_is_refused(data: bytes) -> None:
     with pytest.raises((ValueError, zlib.error)):
         unpacked(base64.b85encode(data).decode())
@@ -69,7 +89,9 @@ def test_silence_ends_the_channel(ends: tuple[Wire, int, int]) -> None:
     assert ends[0].read(0.01) is None
 
 
-def test_a_log_comes_back_in_parts_as_it_was(ends: tuple[Wire, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_comes_back_in_parts_as_it_was(
+    ends: tuple[Wire, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LOG_CHUNK", 1000)
     wire, _, reader = ends
     log = tmp_path / "h3.jsonl"

@@ -11,8 +11,9 @@ from testbed.machines.reach import places
 def test_a_place_has_a_name_an_address_and_a_command() -> None:
     found = places("a=10.0.0.1,user@b=10.0.0.2", "ssh {host} 'mrcbed tools machine'")
     assert [(p.name, p.address, p.command) for p in found] == [
-        ("a", "10.0.0.1", ("ssh", "a", "mrcbed tools machine")), ("user@b", "10.0.0.2", ("ssh", "user@b", "mrcbed tools machine")),
-    ]  # fmt: skip
+        ("a", "10.0.0.1", ("ssh", "a", "mrcbed tools machine")),
+        ("user@b", "10.0.0.2", ("ssh", "user@b", "mrcbed tools machine")),
+    ]
 
 
 @pytest.mark.parametrize(

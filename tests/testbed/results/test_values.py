@@ -1,4 +1,5 @@
-"""Keys that may be missing and may be null: what is written, what is read, and that no reader takes a missing one for a value."""
+"""Keys that may be missing and may be null: what is written, what is read, and that no reader takes
+a missing one for a value."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ class One(Row, kw_only=True):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [('{"always":null}', None), ('{"always":1.5,"perhaps":null}', None), ('{"always":null,"perhaps":2.0}', 2.0)]
+    ("text", "value"),
+    [
+        ('{"always":null}', None),
+        ('{"always":1.5,"perhaps":null}', None),
+        ('{"always":null,"perhaps":2.0}', 2.0),
+    ],
 )
 def test_a_file_is_written_as_it_was_read(text: str, value: float | None) -> None:
     one = msgspec.json.decode(text, type=One)
@@ -39,22 +45,46 @@ def test_a_row_is_asked_by_the_keys_of_its_file() -> None:
     assert run["flows"]["a"]["share"] == 0.5 and run["separations"][0]["from"] == "b"  # type: ignore[index]
     with pytest.raises(KeyError):
         run["all_on_ns"]
-    assert number_at(run, "flows.a.share") == 0.5 and number_at(run, "all_on_ns") is None and number_at(run, "separations.0.before") is None
+    assert (
+        number_at(run, "flows.a.share") == 0.5
+        and number_at(run, "all_on_ns") is None
+        and number_at(run, "separations.0.before") is None
+    )
 
 
 def test_no_reader_compares_with_none_what_may_be_missing() -> None:
-    """UNSET is not None: ``run.t0_ns is None`` would be wrong where the key is missing, and mypy would not say so."""
-    fields = [field for file in FILES.values() for struct in _structs(file).values() for field in _fields(struct)]
+    """UNSET is not None: ``run.t0_ns is None`` would be wrong where the key is missing, and mypy
+    would not say so."""
+    fields = [
+        field
+        for file in FILES.values()
+        for struct in _structs(file).values()
+        for field in _fields(struct)
+    ]
     perhaps = {field.name for field in fields if _may_be_unset(field)}
-    perhaps -= {field.name for field in fields if not _may_be_unset(field)}  # such a name means something else elsewhere
+    # such a name means something else elsewhere
+    perhaps -= {field.name for field in fields if not _may_be_unset(field)}
     assert "t0_ns" in perhaps and len(perhaps) > 20
     found = []
-    readers = (path for room in ("scenarios", "testbed", "mrcbed") for path in (ROOT / room).rglob("*.py") if path.parent.name != "figures")
+    readers = (
+        path
+        for room in ("scenarios", "testbed", "mrcbed")
+        for path in (ROOT / room).rglob("*.py")
+        if path.parent.name != "figures"
+    )
     for path in readers:  # scenarios/figures makes the values
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)) and _is_none(node.comparators[0]):
+            if (
+                isinstance(node, ast.Compare)
+                and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+                and _is_none(node.comparators[0])
+            ):
                 left = node.left.value if isinstance(node.left, ast.NamedExpr) else node.left
-                if isinstance(left, ast.Attribute) and left.attr in perhaps and path.name not in ("cost_table.py", "paths.py"):
+                if (
+                    isinstance(left, ast.Attribute)
+                    and left.attr in perhaps
+                    and path.name not in ("cost_table.py", "paths.py")
+                ):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {left.attr}")
     assert not found, found
 

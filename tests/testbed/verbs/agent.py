@@ -1,8 +1,10 @@
-"""A host's agent as the verbs library sees it, without a fabric: ``python -m tests.testbed.verbs.agent PROGRAM ARGS`` runs the program with
-the library preloaded beside it, and executes the WRITEs between its own queue pairs through the descriptor of /proc/self/mem.
+"""A host's agent as the verbs library sees it, without a fabric: ``python -m
+tests.testbed.verbs.agent PROGRAM ARGS`` runs the program with the library preloaded beside it, and
+executes the WRITEs between its own queue pairs through the descriptor of /proc/self/mem.
 
-It is a judge of the library, too: it checks what must hold of each request, and ends with a line on stderr where it does not. What a test
-wants of it comes in the environment: ``AGENT`` is a list of words, see :data:`WORDS`.
+It is a judge of the library, too: it checks what must hold of each request, and ends with a line on
+stderr where it does not. What a test wants of it comes in the environment: ``AGENT`` is a list of
+words, see :data:`WORDS`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from agents.verbs import layout, rings
 from testbed.verbs import build
 
 WORDS = ("roce", "deaf", "slow", "die-on-post", "old")
-"""roce: the transport. deaf: sleeps always, so that each post needs a doorbell. slow: takes one entry at a time, and looks at its sockets
-between them. die-on-post: goes away at
+"""roce: the transport. deaf: sleeps always, so that each post needs a doorbell. slow: takes one
+entry at a time, and looks at its sockets between them. die-on-post: goes away at
 the first WRITE. old: refuses HELLO with EPROTO."""
 GUID = 0x0200_0A4E_0000_0001
 MOST_QPS, MOST_WRS, MOST_CQES, SLOTS = 64, 1024, 1 << 12, 256
@@ -161,7 +163,9 @@ class Session:
             results, gifts = self.calls[op](arguments, fds)
         except Refusal as refusal:
             error = refusal.args[0]
-        answer = layout.ANSWER.pack(serial, error, *results, *[0] * (layout.ARGUMENTS - len(results)))
+        answer = layout.ANSWER.pack(
+            serial, error, *results, *[0] * (layout.ARGUMENTS - len(results))
+        )
         socket.send_fds(self.connection, [answer], gifts)
         return True
 
@@ -175,7 +179,21 @@ class Session:
             raise Refusal(errno.EPROTO)
         self.memory = fds[0]
         transport = layout.ROCE if "roce" in self.words else layout.MRC
-        numbers = [3, GUID, transport, MOST_QPS, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, 64, MOST_CQES, 4096, 1 << 32, 64, 2]
+        numbers = [
+            3,
+            GUID,
+            transport,
+            MOST_QPS,
+            MOST_WRS,
+            layout.MOST_SGES,
+            layout.MOST_INLINE,
+            64,
+            MOST_CQES,
+            4096,
+            1 << 32,
+            64,
+            2,
+        ]
         return [*numbers, SLOTS, 10_000, 1], [self.ring.fd, self.theirs.fileno()]
 
     def query_port(self, given: list[int], _: list[int]) -> tuple[list[int], list[int]]:
@@ -186,7 +204,9 @@ class Session:
     def query_gid(self, given: list[int], _: list[int]) -> tuple[list[int], list[int]]:
         if given[0] != 1 or given[1] > 1:
             raise Refusal(errno.EINVAL)
-        gid = bytes.fromhex("fd00000000000000000000000000000400000000000000000000ffff0a4e0004")[given[1] * 16 :][:16]
+        gid = bytes.fromhex("fd00000000000000000000000000000400000000000000000000ffff0a4e0004")[
+            given[1] * 16 :
+        ][:16]
         return [int.from_bytes(gid[:8], "little"), int.from_bytes(gid[8:], "little"), 1], []
 
     def alloc_pd(self, _: list[int], __: list[int]) -> tuple[list[int], list[int]]:
@@ -202,11 +222,17 @@ class Session:
 
     def reg_mr(self, given: list[int], fds: list[int]) -> tuple[list[int], list[int]]:
         pd, address, size, iova, access, offset, comes = given[:7]
-        check(bool(comes) == bool(fds), "a region's descriptor that was not announced, or the other way round")
+        check(
+            bool(comes) == bool(fds),
+            "a region's descriptor that was not announced, or the other way round",
+        )
         check(pd in self.pds and size > 0, "a region without a protection domain or bytes")
         file = -1
         if fds:
-            check(bool(fcntl.fcntl(fds[0], 1034) & 2), "a region's file that is not sealed against shrinking")
+            check(
+                bool(fcntl.fcntl(fds[0], 1034) & 2),
+                "a region's file that is not sealed against shrinking",
+            )
             check(offset + size <= os.fstat(fds[0]).st_size, "a region beyond its file's end")
             mine, theirs = os.pread(fds[0], size, offset), os.pread(self.memory, size, address)
             check(mine == theirs, "a region's file that shows other bytes than the region")
@@ -235,7 +261,9 @@ class Session:
             raise Refusal(errno.EINVAL)
         check(given[1] == 0 or given[1] in self.channels, "a CQ of an unknown channel")
         self.queues[self.new()] = Completions(Ring(1 << (given[0] - 1).bit_length()), given[1])
-        return [self.handle, self.queues[self.handle].ring.entries], [self.queues[self.handle].ring.fd]
+        return [self.handle, self.queues[self.handle].ring.entries], [
+            self.queues[self.handle].ring.fd
+        ]
 
     def destroy_cq(self, given: list[int], _: list[int]) -> tuple[list[int], list[int]]:
         if self.queues[given[0]].pairs:
@@ -245,11 +273,22 @@ class Session:
 
     def create_qp(self, given: list[int], _: list[int]) -> tuple[list[int], list[int]]:
         pd, send, recv, kind, *wanted, sig_all = given[:10]
-        check(pd in self.pds and send in self.queues and recv in self.queues and kind == 2, "a queue pair of unknown parts")
+        check(
+            pd in self.pds and send in self.queues and recv in self.queues and kind == 2,
+            "a queue pair of unknown parts",
+        )
         if wanted[0] > MOST_WRS or wanted[1] > MOST_WRS or max(wanted[2:4]) > layout.MOST_SGES:
             raise Refusal(errno.EINVAL)
         granted = [max(1, number) for number in wanted]
-        pair = Pair(0x100 + self.new(), pd, send, recv, dict.fromkeys(layout.QP_ATTRIBUTES, 0), granted, sig_all)
+        pair = Pair(
+            0x100 + self.new(),
+            pd,
+            send,
+            recv,
+            dict.fromkeys(layout.QP_ATTRIBUTES, 0),
+            granted,
+            sig_all,
+        )
         self.pairs[pair.qpn] = pair
         for queue in (send, recv):
             self.queues[queue].pairs += 1
@@ -264,9 +303,26 @@ class Session:
     def modify_qp(self, given: list[int], _: list[int]) -> tuple[list[int], list[int]]:
         pair = self.pairs[given[0]]
         new = dict(zip(layout.QP_ATTRIBUTES, given[2:], strict=False))
-        bits = {"access": 8, "pkey_index": 16, "port": 32, "path_mtu": 256, "dest_qpn": 1 << 20, "rq_psn": 1 << 12, "sq_psn": 1 << 16}
-        bits |= dict.fromkeys(("dgid_first", "dgid_last", "is_global", "sgid_index", "hop_limit", "traffic_class"), 128)
-        bits |= {"timeout": 512, "retry_cnt": 1024, "rnr_retry": 2048, "max_rd_atomic": 1 << 13, "max_dest_rd_atomic": 1 << 17}
+        bits = {
+            "access": 8,
+            "pkey_index": 16,
+            "port": 32,
+            "path_mtu": 256,
+            "dest_qpn": 1 << 20,
+            "rq_psn": 1 << 12,
+            "sq_psn": 1 << 16,
+        }
+        bits |= dict.fromkeys(
+            ("dgid_first", "dgid_last", "is_global", "sgid_index", "hop_limit", "traffic_class"),
+            128,
+        )
+        bits |= {
+            "timeout": 512,
+            "retry_cnt": 1024,
+            "rnr_retry": 2048,
+            "max_rd_atomic": 1 << 13,
+            "max_dest_rd_atomic": 1 << 17,
+        }
         bits |= {"min_rnr_timer": 1 << 15, "state": 1}
         if given[1] & 1 and new["state"] not in (RESET, ERR, pair.attributes["state"] + 1):
             raise Refusal(errno.EINVAL)
@@ -290,11 +346,17 @@ class Session:
         if "deaf" not in self.words:
             ring.put(layout.FLAG_AT, 0)
         while self.head != ring.get(layout.TAIL_AT):
-            check((ring.get(layout.TAIL_AT) - self.head) & 0xFFFF_FFFF <= SLOTS, "a work ring fuller than it is")
+            check(
+                (ring.get(layout.TAIL_AT) - self.head) & 0xFFFF_FFFF <= SLOTS,
+                "a work ring fuller than it is",
+            )
             at = ring.at(self.head)
             first = layout.WORK.unpack_from(ring.memory, at)
             slots = first[10]
-            check(1 <= slots <= SLOTS - (self.head & (SLOTS - 1)), f"an entry of {slots} slots, over the ring's end")
+            check(
+                1 <= slots <= SLOTS - (self.head & (SLOTS - 1)),
+                f"an entry of {slots} slots, over the ring's end",
+            )
             entry = bytes(ring.memory[at : at + slots * layout.SLOT])
             self.head = (self.head + slots) & 0xFFFF_FFFF
             ring.put(layout.HEAD_AT, self.head)
@@ -306,7 +368,8 @@ class Session:
         rings.fence()
 
     def behind(self) -> bool:
-        """Say whether there is work for which nobody rings: left, or posted before our flag was seen."""
+        """Say whether there is work for which nobody rings: left, or posted before our flag was
+        seen."""
         return "deaf" not in self.words and self.head != self.ring.get(layout.TAIL_AT)
 
     def execute(self, first: tuple[int, ...], entry: bytes) -> None:
@@ -319,16 +382,25 @@ class Session:
             sges = [(sge[0], sge[1], sge[2])] if count else []
             sges += [layout.SGE.unpack_from(more, i * layout.SGE.size) for i in range(count - 1)]
         check(
-            slots == 1 + (-(-inline // layout.SLOT) if flags & layout.INLINE else -(-max(0, count - 1) // 4)), f"{slots} slots of an entry"
+            slots
+            == 1
+            + (-(-inline // layout.SLOT) if flags & layout.INLINE else -(-max(0, count - 1) // 4)),
+            f"{slots} slots of an entry",
         )
         check(not flags & layout.INLINE or count == 0, "SGEs beside inline data")
         if kind == layout.RECV:
-            check(len(pair.receives) < pair.granted[1] and count <= pair.granted[3], "more receives than the queue takes")
+            check(
+                len(pair.receives) < pair.granted[1] and count <= pair.granted[3],
+                "more receives than the queue takes",
+            )
             pair.receives.append((wr_id, sges))
             if pair.attributes["state"] == ERR:
                 self.fail(pair)
             return
-        check(opcode in (WRITE, WRITE_IMM) and count <= pair.granted[2], f"opcode {opcode}, {count} SGEs")
+        check(
+            opcode in (WRITE, WRITE_IMM) and count <= pair.granted[2],
+            f"opcode {opcode}, {count} SGEs",
+        )
         status, data = SUCCESS, b""
         if pair.attributes["state"] == ERR:
             status = FLUSHED
@@ -339,16 +411,46 @@ class Session:
             status = LOC_PROT if None in parts else SUCCESS
             data = b"".join(part for part in parts if part is not None)
         peer = self.pairs.get(pair.attributes["dest_qpn"])
-        if status == SUCCESS and (peer is None or not self.write(peer, remote, rkey, data) or (opcode == WRITE_IMM and not peer.receives)):
+        if status == SUCCESS and (
+            peer is None
+            or not self.write(peer, remote, rkey, data)
+            or (opcode == WRITE_IMM and not peer.receives)
+        ):
             status = REM_ACCESS
         if status == SUCCESS and opcode == WRITE_IMM and peer is not None:
             receive = peer.receives.popleft()[0]
             peer.received += 1
-            what = (receive, SUCCESS, WC_RECV_IMM, 0, len(data), immediate, peer.qpn, qpn, WITH_IMM, peer.received, 0, 123_000)
+            what = (
+                receive,
+                SUCCESS,
+                WC_RECV_IMM,
+                0,
+                len(data),
+                immediate,
+                peer.qpn,
+                qpn,
+                WITH_IMM,
+                peer.received,
+                0,
+                123_000,
+            )
             self.complete(peer.recv, what, flags & layout.SOLICITED)
         pair.sent += 1
         if status != SUCCESS or flags & layout.SIGNALED:
-            what = (wr_id, status, WC_WRITE, 7 * (status != SUCCESS), len(data), 0, qpn, 0, 0, pair.sent, 1, 456_000)
+            what = (
+                wr_id,
+                status,
+                WC_WRITE,
+                7 * (status != SUCCESS),
+                len(data),
+                0,
+                qpn,
+                0,
+                0,
+                pair.sent,
+                1,
+                456_000,
+            )
             self.complete(pair.send, what, 0)
         if status not in (SUCCESS, FLUSHED):
             self.fail(pair)
@@ -359,11 +461,19 @@ class Session:
         while pair.receives:
             receive = pair.receives.popleft()[0]
             pair.received += 1
-            self.complete(pair.recv, (receive, FLUSHED, WC_RECV_IMM, 0, 0, 0, pair.qpn, 0, 0, pair.received, 0, 0), 0)
+            self.complete(
+                pair.recv,
+                (receive, FLUSHED, WC_RECV_IMM, 0, 0, 0, pair.qpn, 0, 0, pair.received, 0, 0),
+                0,
+            )
 
     def read(self, pair: Pair, address: int, size: int, lkey: int) -> bytes | None:
         region = self.regions.get(lkey)
-        if region is None or region.pd != pair.pd or not region.iova <= address <= address + size <= region.iova + region.size:
+        if (
+            region is None
+            or region.pd != pair.pd
+            or not region.iova <= address <= address + size <= region.iova + region.size
+        ):
             return None
         data = os.pread(self.memory, size, region.address + address - region.iova)
         return data if len(data) == size else None
@@ -399,7 +509,12 @@ class Session:
         self.events.send(layout.EVENT.pack(kind, 0, number))
 
     def close(self) -> None:
-        for end in (self.connection, self.events, self.theirs, *(end for pair in self.channels.values() for end in pair)):
+        for end in (
+            self.connection,
+            self.events,
+            self.theirs,
+            *(end for pair in self.channels.values() for end in pair),
+        ):
             end.close()
 
 

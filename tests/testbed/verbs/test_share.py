@@ -1,4 +1,5 @@
-"""Memory that the agent maps: what the program mapped as shared, and with MRCBED_VERBS_SHARE=1 its private pages, too."""
+"""Memory that the agent maps: what the program mapped as shared, and with MRCBED_VERBS_SHARE=1 its
+private pages, too."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def test_which_regions_become_files(library: Path, program: Path, wanted: str | 
     done = under_agent(program, library=library, **environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     said = dict(
-        re.findall(r"^([a-z -]+): (agent: region \d+ is a file\n(?:agent: region \d+ is a file\n)*)?done$", done.stdout, re.MULTILINE)
+        re.findall(
+            r"^([a-z -]+): (agent: region \d+ is a file\n(?:agent: region \d+ is a file\n)*)?done$",
+            done.stdout,
+            re.MULTILINE,
+        )
     )
     assert set(said) == {*ON_REQUEST, *ALWAYS, *NEVER, "two at a time"}
     files = {name for name, file in said.items() if file}

@@ -1,4 +1,5 @@
-"""What the verbs library exports, and whose functions programs get that load it by name, or with objects of a real device."""
+"""What the verbs library exports, and whose functions programs get that load it by name, or with
+objects of a real device."""
 
 from __future__ import annotations
 
@@ -12,18 +13,26 @@ pytestmark = needs_the_library()
 OWN = {"dlopen"}
 """Exported without a version: it goes before the C library's."""
 PRIVATE = "IBVERBS_PRIVATE"
-"""Functions of these versions are between libibverbs and the drivers of real devices, whose objects they take; but for one that programs
-call."""
+"""Functions of these versions are between libibverbs and the drivers of real devices, whose objects
+they take; but for one that programs call."""
 TELLS = {"ibv_query_gid_type"}
 
 
 def symbols(path: Path, defined: bool) -> set[tuple[str, str, bool]]:
-    """(name, version, whether it is the default one) of each function that a file exports, or wants."""
-    listed = subprocess.run(("readelf", "--dyn-syms", "--wide", path), capture_output=True, text=True, check=True).stdout
+    """(name, version, whether it is the default one) of each function that a file exports, or
+    wants."""
+    listed = subprocess.run(
+        ("readelf", "--dyn-syms", "--wide", path), capture_output=True, text=True, check=True
+    ).stdout
     found = set()
     for line in listed.splitlines():
         words = line.split()
-        if len(words) < 8 or words[3] not in ("FUNC", "NOTYPE", "OBJECT") or (words[6] == "UND") is defined or words[6] == "ABS":
+        if (
+            len(words) < 8
+            or words[3] not in ("FUNC", "NOTYPE", "OBJECT")
+            or (words[6] == "UND") is defined
+            or words[6] == "ABS"
+        ):
             continue
         name, at, version = words[7].partition("@")
         found.add((name, version.lstrip("@"), version.startswith("@") or not at))
@@ -34,7 +43,11 @@ def test_each_function_of_the_real_one_is_ours_in_the_same_version(library: Path
     assert REAL is not None
     real, ours = symbols(REAL, True), symbols(library, True)
     assert len(real) > 150
-    public = {(name, version) for name, version, _ in real if not version.startswith(PRIVATE) or name in TELLS}
+    public = {
+        (name, version)
+        for name, version, _ in real
+        if not version.startswith(PRIVATE) or name in TELLS
+    }
     assert public - {(name, version) for name, version, _ in ours} == set()
     assert {name for name, version, _ in ours if (name, version) not in public} == OWN
     defaults = {name: version for name, version, default in real if default}
@@ -45,35 +58,64 @@ def test_each_function_of_the_real_one_is_ours_in_the_same_version(library: Path
 
 def test_what_programs_want_of_the_private_ones_is_ours(library: Path) -> None:
     names = {name for name, _, _ in symbols(library, True)}
-    users = [path for pattern in ("ib_*", "ibv_*", "ucx_*") for path in Path("/usr/bin").glob(pattern)]
-    users += [path for name in ("librdmacm.so.1", "libibumad.so.3", "libucs.so.0") for path in Path("/usr/lib").glob(f"*-linux-gnu/{name}")]
+    users = [
+        path for pattern in ("ib_*", "ibv_*", "ucx_*") for path in Path("/usr/bin").glob(pattern)
+    ]
+    users += [
+        path
+        for name in ("librdmacm.so.1", "libibumad.so.3", "libucs.so.0")
+        for path in Path("/usr/lib").glob(f"*-linux-gnu/{name}")
+    ]
     wanted = set()
     for path in users:
         if path.read_bytes()[:4] == b"\x7fELF":
-            wanted |= {name for name, version, _ in symbols(path, False) if version.startswith(PRIVATE)}
+            wanted |= {
+                name for name, version, _ in symbols(path, False) if version.startswith(PRIVATE)
+            }
     assert wanted <= names
 
 
 def _exports() -> list[tuple[str, list[str]]]:
     """(version, functions) as exports.map has them."""
-    text = re.sub(r"/\*.*?\*/", "", (HERE.parents[2] / "testbed/verbs/library/exports.map").read_text(), flags=re.DOTALL)
+    text = re.sub(
+        r"/\*.*?\*/",
+        "",
+        (HERE.parents[2] / "testbed/verbs/library/exports.map").read_text(),
+        flags=re.DOTALL,
+    )
     return [
         (version, re.findall(r"\b(\w+);", names))
-        for version, names in re.findall(r"(\w[\w.]*) \{\s*global:(.*?)(?:local:[^}]*)?\}", text, re.DOTALL)
+        for version, names in re.findall(
+            r"(\w[\w.]*) \{\s*global:(.*?)(?:local:[^}]*)?\}", text, re.DOTALL
+        )
     ]
 
 
 NO_OBJECT = re.compile(
     r"ibv_(copy_.*|get_sysfs_path|read_sysfs_file|rate_to_.*|.*_type_str|port_state_str|wc_status_str|fork_init|is_fork_initialized|"
     r"do.*fork_range|register_driver|get_device_list|import_device|get_device_name)|.*_to_ibv_rate"
-)  # fmt: skip
+)
 """They take none, or (get_device_name) need nobody else for it."""
 DEVICES = {"ibv_get_device_guid", "ibv_get_device_index", "ibv_open_device"}
 CONTEXTS = {
-    "ibv_alloc_pd", "ibv_close_device", "ibv_create_comp_channel", "ibv_create_cq", "ibv_get_async_event", "ibv_get_pkey_index",
-    "ibv_import_dm", "ibv_import_pd", "ibv_init_ah_from_wc", "ibv_query_device", "ibv_query_gid", "ibv_query_gid_type",
-    "ibv_query_pkey", "ibv_query_port", "ibv_resolve_eth_l2_from_gid", "_ibv_query_gid_ex", "_ibv_query_gid_table",
-}  # fmt: skip
+    "ibv_alloc_pd",
+    "ibv_close_device",
+    "ibv_create_comp_channel",
+    "ibv_create_cq",
+    "ibv_get_async_event",
+    "ibv_get_pkey_index",
+    "ibv_import_dm",
+    "ibv_import_pd",
+    "ibv_init_ah_from_wc",
+    "ibv_query_device",
+    "ibv_query_gid",
+    "ibv_query_gid_type",
+    "ibv_query_pkey",
+    "ibv_query_port",
+    "ibv_resolve_eth_l2_from_gid",
+    "_ibv_query_gid_ex",
+    "_ibv_query_gid_table",
+}
 EVENTS, LISTS = {"ibv_ack_async_event"}, {"ibv_free_device_list"}
 
 
@@ -89,7 +131,10 @@ def test_objects_of_a_real_device_go_to_the_real_library(library: Path, tmp_path
         for name in functions
     )  # fmt: skip
     (tmp_path / "real.c").write_text(text)
-    nodes = "".join(f"{version} {{ global: {' '.join(name + ';' for name in names)} }};\n" for version, names in _exports())
+    nodes = "".join(
+        f"{version} {{ global: {' '.join(name + ';' for name in names)} }};\n"
+        for version, names in _exports()
+    )
     (tmp_path / "real.map").write_text(nodes)
     compiled(
         tmp_path / "real.c",
@@ -103,8 +148,13 @@ def test_objects_of_a_real_device_go_to_the_real_library(library: Path, tmp_path
     lines = []
     for name in calls:
         what = next((expression for names, expression in kinds if name in names), "&object")
-        lines.append(f'    printf("want {name} %lx\\n", (long){what}), printf("is %ld\\n", {name}((long){what}, 2, 3, 4, 5, 6));')
-    program = "#include <stdio.h>\n" + "".join(f"long {name}(long, long, long, long, long, long);\n" for name in calls)
+        lines.append(
+            f'    printf("want {name} %lx\\n", (long){what}), printf("is %ld\\n", '
+            f"{name}((long){what}, 2, 3, 4, 5, 6));"
+        )
+    program = "#include <stdio.h>\n" + "".join(
+        f"long {name}(long, long, long, long, long, long);\n" for name in calls
+    )
     program += f"""
 static struct {{ char zeros[4096]; }} device;
 static struct {{ void *device; char zeros[4096]; }} context = {{.device = &device}};
@@ -121,14 +171,22 @@ int main(void) {{
 }}
 """
     (tmp_path / "program.c").write_text(program)
-    built = compiled(tmp_path / "program.c", tmp_path / "program", str(tmp_path / "libibverbs.so.1"), f"-Wl,-rpath,{tmp_path}")
+    built = compiled(
+        tmp_path / "program.c",
+        tmp_path / "program",
+        str(tmp_path / "libibverbs.so.1"),
+        f"-Wl,-rpath,{tmp_path}",
+    )
     done = alone(built, library=library)
     assert (done.returncode, done.stderr) == (0, "")
     acknowledged, rest = done.stdout.split("--\n")
-    no_object = {8, 9, 10, 11, 12, 13, 17, 18}  # of the device, a port or a GID: nothing to tell anybody
+    # of the device, a port or a GID: nothing to tell anybody
+    no_object = {8, 9, 10, 11, 12, 13, 17, 18}
     told = {int(kind) for kind in re.findall(r"(\d+) ibv_ack_async_event", acknowledged)}
     assert told == set(range(20)) - no_object
-    for name, (want, said, gave) in zip(calls, zip(*[iter(rest.splitlines())] * 3, strict=True), strict=True):
+    for name, (want, said, gave) in zip(
+        calls, zip(*[iter(rest.splitlines())] * 3, strict=True), strict=True
+    ):
         assert want.split()[1] == said.split()[0] == name
         assert said.split()[1] == want.split()[2]
         if name not in LISTS | EVENTS:
@@ -154,9 +212,11 @@ int main(void) {
     printf("%d %s\\n", ours, found && dladdr(found, &where) ? where.dli_fname : "?");
     return list == 0 && count > 0;
 }
-"""
+"""  # noqa: E501
     (tmp_path / "program.c").write_text(text)
-    done = alone(compiled(tmp_path / "program.c", tmp_path / "program", "-libverbs"), library=library)
+    done = alone(
+        compiled(tmp_path / "program.c", tmp_path / "program", "-libverbs"), library=library
+    )
     assert (done.returncode, done.stderr) == (0, "")
     ours, where = done.stdout.split()
     assert ours == "0" and Path(where).name == "libibverbs.so.1"
@@ -191,10 +251,13 @@ void WHO(const char *own) {
 
 
 def test_who_loads_it_by_name_gets_ours(library: Path, tmp_path: Path) -> None:
-    """From the program and from a library that it loaded for itself alone, each with a search path of its own that still holds."""
+    """From the program and from a library that it loaded for itself alone, each with a search path
+    of its own that still holds."""
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
-        (tmp_path / f"{name}.c").write_text(f"int {name}(void);\nint {name}(void) {{ return 1; }}\n")
+        (tmp_path / f"{name}.c").write_text(
+            f"int {name}(void);\nint {name}(void) {{ return 1; }}\n"
+        )
         compiled(tmp_path / f"{name}.c", tmp_path / name / f"lib{name}.so", "-shared", "-fPIC")
     (tmp_path / "loads.c").write_text(LOADS)
     define = f'-DREAL="{REAL}"'
@@ -217,8 +280,15 @@ int main(void) {
 }
 """
     (tmp_path / "program.c").write_text(LOADS + main)
-    options = ("-DWHO=program", define, f'-DPLUGIN="{tmp_path}/plugin.so"', f"-Wl,--enable-new-dtags,-rpath,{tmp_path}/mine")
-    done = under_agent(compiled(tmp_path / "program.c", tmp_path / "program", *options), library=library)
+    options = (
+        "-DWHO=program",
+        define,
+        f'-DPLUGIN="{tmp_path}/plugin.so"',
+        f"-Wl,--enable-new-dtags,-rpath,{tmp_path}/mine",
+    )
+    done = under_agent(
+        compiled(tmp_path / "program.c", tmp_path / "program", *options), library=library
+    )
     assert (done.returncode, done.stderr) == (0, "")
     missing = "libnowhere.so: cannot open shared object file: No such file or directory"
     each = [" ".join(["open", *[library.name] * 4])] * 3 + ["own", missing, "1"]

@@ -24,7 +24,8 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Growing:
-    """``directory``, in which one run of ``source`` comes to be. Its files may be read by everyone, as those of a run."""
+    """``directory``, in which one run of ``source`` comes to be. Its files may be read by everyone,
+    as those of a run."""
 
     def __init__(self, source: Path, directory: Path) -> None:
         self.source, self.directory = source, directory
@@ -35,8 +36,13 @@ class Growing:
         self.logs: dict[str, list[tuple[float, bytes]]] = {}
         """Lines by file, each with the share of the run's time at which it is over."""
         for path in (source / "raw" / self.key).glob("*.jsonl"):
-            lines = [(json.loads(line), line) for line in path.read_bytes().splitlines(keepends=True)]
-            self.logs[path.name] = [((e.get("t", 0) + e.get("bin_ps", 0) - begin) / (end - begin), line) for e, line in lines]
+            lines = [
+                (json.loads(line), line) for line in path.read_bytes().splitlines(keepends=True)
+            ]
+            self.logs[path.name] = [
+                ((e.get("t", 0) + e.get("bin_ps", 0) - begin) / (end - begin), line)
+                for e, line in lines
+            ]
         for path in (directory, directory / "raw", self.raw):
             path.chmod(0o755)
 

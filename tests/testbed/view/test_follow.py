@@ -1,4 +1,5 @@
-"""A run that is followed while it grows gives the frames that a replay has; what a page has missed, keyframes stand for."""
+"""A run that is followed while it grows gives the frames that a replay has; what a page has missed,
+keyframes stand for."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def in_order(frames: list[Frame]) -> list[str]:
 
 
 @pytest.mark.parametrize("parts", [1, 12])
-def test_the_frames_of_a_run_that_grows_are_those_of_its_replay(growing: Growing, parts: int) -> None:
+def test_the_frames_of_a_run_that_grows_are_those_of_its_replay(
+    growing: Growing, parts: int
+) -> None:
     growing.begin()
     follower = Follower(growing.raw, read_run(growing.directory, growing.key))
     frames = []
@@ -31,7 +34,9 @@ def test_the_frames_of_a_run_that_grows_are_those_of_its_replay(growing: Growing
     growing.end()
     frames += list(follower.look())
     assert follower.over and frames[0]["f"] == "run" and list(follower.look()) == []
-    assert in_order(frames) == in_order(list(read_frames(growing.directory, read_run(growing.directory, growing.key))))
+    assert in_order(frames) == in_order(
+        list(read_frames(growing.directory, read_run(growing.directory, growing.key)))
+    )
 
 
 def test_runs_are_found_when_they_begin_and_those_that_are_over_are_left_alone(
@@ -54,7 +59,9 @@ def test_a_run_that_is_made_again_is_another_source(growing: Growing) -> None:
     record = json.loads((growing.raw / BEGUN).read_text())
     record["window"][0] += 1_000_000
     (growing.raw / BEGUN).write_text(json.dumps(record) + " ")
-    assert [source for source, frame in following.look() if frame["f"] == "run"] == [f"{growing.key}+"]
+    assert [source for source, frame in following.look() if frame["f"] == "run"] == [
+        f"{growing.key}+"
+    ]
 
 
 def test_half_a_description_is_read_again(growing: Growing) -> None:
@@ -67,7 +74,7 @@ def test_half_a_description_is_read_again(growing: Growing) -> None:
     assert [frame["f"] for _, frame in following.look()] == ["run"]
 
 
-# --- history --------------------------------------------------------------------------------------------------------
+# --- history --------------------------------------------------------------------------------------
 
 
 def state_of(lines: list[Any]) -> list[Frame]:
@@ -82,7 +89,9 @@ def read(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_page_that_is_slow_begins_anew_and_ends_in_the_same_state(complete: Path, growing: Growing) -> None:
+def test_a_page_that_is_slow_begins_anew_and_ends_in_the_same_state(
+    complete: Path, growing: Growing
+) -> None:
     frames = list(read_frames(complete, read_run(complete, growing.key)))
     history = History(kept=60, behind=20)
     place, quick = -1, []
@@ -101,10 +110,19 @@ def test_a_page_that_is_slow_begins_anew_and_ends_in_the_same_state(complete: Pa
 
 
 def test_memory_is_bounded_whatever_comes(complete: Path, growing: Growing) -> None:
-    frames = [frame for frame in read_frames(complete, read_run(complete, growing.key)) if frame["f"] in ("run", "ports", "rate")]
+    frames = [
+        frame
+        for frame in read_frames(complete, read_run(complete, growing.key))
+        if frame["f"] in ("run", "ports", "rate")
+    ]
     history = History(kept=50)
     for _ in range(30):
         for frame in frames:
             history.add("a", frame)
     text, _ = history.since(-1)
-    assert len(read(text)) < 50 + len({str(frame.get("host")) + str(frame.get("rows", [[0]])[0][0]) for frame in frames}) + 200
+    assert (
+        len(read(text))
+        < 50
+        + len({str(frame.get("host")) + str(frame.get("rows", [[0]])[0][0]) for frame in frames})
+        + 200
+    )

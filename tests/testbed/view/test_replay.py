@@ -22,8 +22,14 @@ from testbed.view.read import first_of_each, read_frames, read_run, run_keys
 
 def inlined(page: Path) -> list[list[dict[str, Any]]]:
     """The frames in a page, by run."""
-    blocks = re.findall(r'<script type="application/gzip" class="frames" id="frames-\d+">([^<]*)</script>', page.read_text())
-    return [[json.loads(line) for line in gzip.decompress(base64.b64decode(block)).splitlines()] for block in blocks]
+    blocks = re.findall(
+        r'<script type="application/gzip" class="frames" id="frames-\d+">([^<]*)</script>',
+        page.read_text(),
+    )
+    return [
+        [json.loads(line) for line in gzip.decompress(base64.b64decode(block)).splitlines()]
+        for block in blocks
+    ]
 
 
 def test_one_run_of_each_transport_is_shown_all_of_one_seed(complete: Path, tmp_path: Path) -> None:
@@ -34,7 +40,9 @@ def test_one_run_of_each_transport_is_shown_all_of_one_seed(complete: Path, tmp_
             other.mkdir(parents=True)
             (other / "run.json").write_text(json.dumps(record | {"seed": seed}))
     keys = first_of_each(tmp_path)
-    assert len(run_keys(tmp_path)) == 6 and len(keys) == 3 and all(key.endswith("-s1") for key in keys)
+    assert (
+        len(run_keys(tmp_path)) == 6 and len(keys) == 3 and all(key.endswith("-s1") for key in keys)
+    )
 
 
 def test_the_page_has_every_frame_of_its_runs(complete: Path, tmp_path: Path) -> None:
@@ -49,7 +57,8 @@ def test_the_page_has_every_frame_of_its_runs(complete: Path, tmp_path: Path) ->
 
 
 def test_the_frames_tell_what_the_logs_tell(complete: Path) -> None:
-    """Packets per EV, payload and steps add up to what the engines counted; every verdict in a log is on the strip."""
+    """Packets per EV, payload and steps add up to what the engines counted; every verdict in a log
+    is on the strip."""
     key = first_of_each(complete)[0]
     frames = list(read_frames(complete, read_run(complete, key)))
     assert (frames[0]["fabric"]["base_rtt_ns"], frames[0]["links"][0]["gbps"]) == (10_000, 100)
@@ -57,44 +66,76 @@ def test_the_frames_tell_what_the_logs_tell(complete: Path) -> None:
     sent = sum(count for frame in frames if frame["f"] == "evs" for _, count in frame["tx"])
     counters = record["agent_counters"].values()
     assert sent == sum(host["data_tx"] for host in counters)
-    payload = 2 * (len(record["ranks"]) - 1) * record["message_bytes"] * record["steps"]  # of a ring all-reduce, all ranks together
+    # of a ring all-reduce, all ranks together
+    payload = 2 * (len(record["ranks"]) - 1) * record["message_bytes"] * record["steps"]
     for way in ("tx", "rx"):
         assert sum(sum(frame[way]) for frame in frames if frame["f"] == "rate") == payload
-    assert len([frame for frame in frames if frame["f"] == "step"]) == len(record["ranks"]) * record["steps"]
+    assert (
+        len([frame for frame in frames if frame["f"] == "step"])
+        == len(record["ranks"]) * record["steps"]
+    )
     verdicts = [
         line
         for log in (complete / "raw" / key).glob("h*.jsonl")
         for line in map(json.loads, log.read_text().splitlines())
         if line["kind"] == "ev" and line["to"] == "ASSUMED_BAD"
     ]
-    assert verdicts and len(verdicts) == sum(len(frame["evs"]) for frame in frames if frame["f"] == "path" and frame["state"] == "died")
-    assert all("after the cut" in frame["why"] for frame in frames if frame["f"] == "path" and frame["state"] == "died")
+    assert verdicts and len(verdicts) == sum(
+        len(frame["evs"]) for frame in frames if frame["f"] == "path" and frame["state"] == "died"
+    )
+    assert all(
+        "after the cut" in frame["why"]
+        for frame in frames
+        if frame["f"] == "path" and frame["state"] == "died"
+    )
 
 
 def test_ports_over_time_add_up_to_the_counters(complete: Path) -> None:
     key = first_of_each(complete)[0]
     record = json.loads((complete / "raw" / key / "run.json").read_text())
-    lines = [json.loads(line) for line in (complete / "raw" / key / "ports.jsonl").read_text().splitlines()]
-    before, after = ({row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after"))
+    lines = [
+        json.loads(line)
+        for line in (complete / "raw" / key / "ports.jsonl").read_text().splitlines()
+    ]
+    before, after = (
+        {row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after")
+    )
     last = lines[-1]["t"]
-    assert len(lines) > 3 and all(line["span_ps"] > 0 for line in lines) and last <= record["window"][1]
+    assert (
+        len(lines) > 3
+        and all(line["span_ps"] > 0 for line in lines)
+        and last <= record["window"][1]
+    )
     dropped = [0] * len(after)
     for line in lines:
         for number, _, _, _, _, drops in line["rows"]:
             dropped[number] += drops
-    names = ("drop_tail_packets", "drop_link_down_packets", "drop_silent", "drop_fault_loss", "drop_fault_path")
+    names = (
+        "drop_tail_packets",
+        "drop_link_down_packets",
+        "drop_silent",
+        "drop_fault_loss",
+        "drop_fault_path",
+    )
     ends = [port["port"] for port in record["counters_after"]]
     fabric = read_run(complete, key).fabric
     for port in fabric.ports:
-        assert dropped[port.number] == sum(after[port.name][name] - before[port.name][name] for name in names)
+        assert dropped[port.number] == sum(
+            after[port.name][name] - before[port.name][name] for name in names
+        )
     assert sum(dropped) > 0 and len(ends) == len(fabric.ports)
 
 
 def test_the_same_files_give_the_same_page(complete: Path, tmp_path: Path) -> None:
-    assert replay(complete, out=tmp_path / "a.html").read_bytes() == replay(complete, out=tmp_path / "b.html").read_bytes()
+    assert (
+        replay(complete, out=tmp_path / "a.html").read_bytes()
+        == replay(complete, out=tmp_path / "b.html").read_bytes()
+    )
 
 
-def test_nothing_in_the_page_can_be_loaded_or_run_but_its_own_script(complete: Path, tmp_path: Path) -> None:
+def test_nothing_in_the_page_can_be_loaded_or_run_but_its_own_script(
+    complete: Path, tmp_path: Path
+) -> None:
     page = replay(complete, out=tmp_path / "page.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None and policy[1].startswith("default-src 'none'; script-src 'sha256-")
@@ -115,18 +156,26 @@ def test_a_hostile_name_stays_text(complete: Path, tmp_path: Path) -> None:
     manifest["scenario"]["name"] = "</title><script>alert(1)</script>{{script}}"
     (copy / "manifest.json").write_text(json.dumps(manifest))
     page = replay(copy).read_text()
-    assert "<script>alert" not in page and page.count("<script>") == 1 and '"use strict"' not in page.split("</title>")[0]
+    assert (
+        "<script>alert" not in page
+        and page.count("<script>") == 1
+        and '"use strict"' not in page.split("</title>")[0]
+    )
 
 
 def test_the_command_says_where_the_page_is(complete: Path, tmp_path: Path) -> None:
     key = run_keys(complete)[-1]
-    answer = CliRunner().invoke(command, [str(complete), "--run", key, "--out", str(tmp_path / "one.html")])
+    answer = CliRunner().invoke(
+        command, [str(complete), "--run", key, "--out", str(tmp_path / "one.html")]
+    )
     assert answer.output == f"{tmp_path / 'one.html'}\n"
     assert [frames[0]["key"] for frames in inlined(tmp_path / "one.html")] == [key]
 
 
 def test_what_is_no_result_is_refused_in_one_line(complete: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no complete run.*: give a directory that mrcbed run wrote"):
+    with pytest.raises(
+        UserError, match="holds no complete run.*: give a directory that mrcbed run wrote"
+    ):
         replay(tmp_path)
     with pytest.raises(UserError, match="has no run 'nothing'; it has mrc-"):
         replay(complete, ["nothing"])
@@ -140,13 +189,16 @@ def test_what_is_no_result_is_refused_in_one_line(complete: Path, tmp_path: Path
 
 
 def test_results_without_the_newer_logs_can_be_seen(complete: Path, tmp_path: Path) -> None:
-    """Those of earlier versions have neither ports over time nor, for collectives, packets per EV."""
+    """Those of earlier versions have neither ports over time nor, for collectives, packets per
+    EV."""
     key = first_of_each(complete)[0]
     (tmp_path / "raw" / key).mkdir(parents=True)
     for log in (complete / "raw" / key).iterdir():
         lines = log.read_bytes().splitlines(keepends=True)
         if log.name != "ports.jsonl":
-            (tmp_path / "raw" / key / log.name).write_bytes(b"".join(line for line in lines if b'"evs","host"' not in line))
+            (tmp_path / "raw" / key / log.name).write_bytes(
+                b"".join(line for line in lines if b'"evs","host"' not in line)
+            )
     kinds = {frame["f"] for frame in inlined(replay(tmp_path))[0]}
     assert "path" in kinds and not kinds & {"ports", "evs"}
 

@@ -1,4 +1,5 @@
-"""The server of a living view, as a process: each of its rules of safety, and that nobody waits for it."""
+"""The server of a living view, as a process: each of its rules of safety, and that nobody waits for
+it."""
 
 from __future__ import annotations
 
@@ -41,9 +42,12 @@ class Served:
         self.token, *control = tokens.split("&")
         self.control_token = control[0] if control else ""
         self.open: list[http.client.HTTPConnection] = []
-        assert self.ask("GET", "/").status == 200 and view.process.poll() is None  # it listened before it began
+        # it listened before it began
+        assert self.ask("GET", "/").status == 200 and view.process.poll() is None
 
-    def ask(self, method: str, path: str, body: str | bytes = "", **headers: str) -> http.client.HTTPResponse:
+    def ask(
+        self, method: str, path: str, body: str | bytes = "", **headers: str
+    ) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self.host, timeout=patient(10))
         self.open.append(connection)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -59,19 +63,30 @@ class Served:
     def commanded(self) -> bytes:
         """What has gone on to whoever has the fabric."""
         assert self.view.commands is not None
-        return self.view.commands.recv(1000, socket.MSG_DONTWAIT) if select.select([self.view.commands], [], [], 0)[0] else b""
+        return (
+            self.view.commands.recv(1000, socket.MSG_DONTWAIT)
+            if select.select([self.view.commands], [], [], 0)[0]
+            else b""
+        )
 
     def frames(self, **headers: str) -> http.client.HTTPResponse:
         return self.ask("GET", "/frames", **({"Authorization": f"Bearer {self.token}"} | headers))
 
-    def command(self, body: str | bytes = '{"do": "cut", "link": "p0-t0-0:p0-t1-0"}', **headers: str) -> http.client.HTTPResponse:
-        usual = {"Authorization": f"Bearer {self.control_token}", "Origin": f"http://{self.host}", "Content_Type": "application/json"}
+    def command(
+        self, body: str | bytes = '{"do": "cut", "link": "p0-t0-0:p0-t1-0"}', **headers: str
+    ) -> http.client.HTTPResponse:
+        usual = {
+            "Authorization": f"Bearer {self.control_token}",
+            "Origin": f"http://{self.host}",
+            "Content_Type": "application/json",
+        }
         return self.ask("POST", "/command", body, **(usual | headers))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that takes commands, of a directory without runs: for tests after which it is as before."""
+    """A server that takes commands, of a directory without runs: for tests after which it is as
+    before."""
     directory = tmp_path_factory.mktemp("shared")
     directory.chmod(0o755)
     served = Served(LiveView("small", directory, {}, unprivileged_uid(), control=True))
@@ -96,7 +111,14 @@ def serve(growing: Growing, silent: None) -> Iterator[Serve]:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
         try:
-            view = LiveView("small", growing.directory, look, unprivileged_uid(), control=control, request_s=request_s)
+            view = LiveView(
+                "small",
+                growing.directory,
+                look,
+                unprivileged_uid(),
+                control=control,
+                request_s=request_s,
+            )
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         served = Served(view)
@@ -118,9 +140,20 @@ def line(answer: http.client.HTTPResponse) -> Any:
 def test_the_page_runs_its_own_scripts_alone(shared: Served) -> None:
     answer = shared.ask("GET", "/")
     policy = answer.headers["Content-Security-Policy"]
-    assert answer.status == 200 and "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
-    assert answer.headers["Referrer-Policy"] == "no-referrer" and answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert "Access-Control-Allow-Origin" not in answer.headers and answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert (
+        answer.status == 200
+        and "default-src 'none'" in policy
+        and "connect-src 'self'" in policy
+        and "unsafe" not in policy
+    )
+    assert (
+        answer.headers["Referrer-Policy"] == "no-referrer"
+        and answer.headers["X-Content-Type-Options"] == "nosniff"
+    )
+    assert (
+        "Access-Control-Allow-Origin" not in answer.headers
+        and answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    )
 
 
 def test_a_page_gets_frames_while_the_run_grows(serve: Serve, growing: Growing) -> None:
@@ -137,15 +170,25 @@ def test_a_page_gets_frames_while_the_run_grows(serve: Serve, growing: Growing) 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", ""])
 def test_another_host_name_is_refused(shared: Served, host: str) -> None:
     """A page of another name that resolves to this machine (DNS rebinding)."""
-    assert [shared.ask("GET", "/", Host=host).status, shared.frames(Host=host).status] in ([421, 421], [400, 400])
+    assert [shared.ask("GET", "/", Host=host).status, shared.frames(Host=host).status] in (
+        [421, 421],
+        [400, 400],
+    )
     assert shared.ask("GET", "/", Host=shared.host.replace("127.0.0.1", "localhost")).status == 200
 
 
 def test_frames_need_the_token(shared: Served) -> None:
     served = shared
-    for given in ("", "Bearer ", "Bearer x", f"Basic {served.token}", f"Bearer {served.control_token}"):
+    for given in (
+        "",
+        "Bearer ",
+        "Bearer x",
+        f"Basic {served.token}",
+        f"Bearer {served.control_token}",
+    ):
         assert served.frames(Authorization=given).status == 401
-    assert served.ask("GET", f"/frames?token={served.token}").status == 401  # never in an address that is logged
+    # never in an address that is logged
+    assert served.ask("GET", f"/frames?token={served.token}").status == 401
     assert len(served.token) >= 22 and served.token != served.control_token
 
 
@@ -158,7 +201,13 @@ def test_commands_need_their_own_token_our_origin_and_json(shared: Served) -> No
     assert served.command(Host="evil.example").status == 421
     assert served.command(json.dumps({"do": "cut", "link": "x" * 2000})).status == 413
     unknown = (b"{", b'{"do": "cut"}', b'{"do": "cut", "link": "x", "sh": 1}')
-    for body in (*unknown, b'{"do": "cut", "link": "\xff"}', b"\xff", b'{"do": "cut", "link": "\\ud800"}', b"[" * 1000):
+    for body in (
+        *unknown,
+        b'{"do": "cut", "link": "\xff"}',
+        b"\xff",
+        b'{"do": "cut", "link": "\\ud800"}',
+        b"[" * 1000,
+    ):
         assert served.command(body).status == 400
     assert served.ask("GET", "/command").status == 405
     assert served.commanded() == b"", "none of these went on"
@@ -189,12 +238,21 @@ def test_so_many_pages_read_at_once_and_no_more(serve: Serve) -> None:
     assert served.frames().status == 503
     for connection in served.open:
         connection.close()
-    assert wait_until(lambda: answer if (answer := served.frames()).status != 503 else None, "a closed page makes room").status == 200
+    assert (
+        wait_until(
+            lambda: answer if (answer := served.frames()).status != 503 else None,
+            "a closed page makes room",
+        ).status
+        == 200
+    )
 
 
 def test_pages_that_come_at_once_are_counted_too(serve: Serve) -> None:
     served = serve()
-    request = f"GET /frames HTTP/1.1\r\nHost: {served.host}\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode()
+    request = (
+        f"GET /frames HTTP/1.1\r\nHost: {served.host}\r\nAuthorization: Bearer {served.token}\r\n"
+        "\r\n"
+    ).encode()
     pages = [served.connect() for _ in range(2 * READERS)]
     served.view.process.send_signal(signal.SIGSTOP)
     try:
@@ -202,19 +260,28 @@ def test_pages_that_come_at_once_are_counted_too(serve: Serve) -> None:
             page.sendall(request)
     finally:
         served.view.process.send_signal(signal.SIGCONT)
-    assert sorted(page.recv(1 << 16).split()[1] for page in pages) == [b"200"] * READERS + [b"503"] * READERS
+    assert (
+        sorted(page.recv(1 << 16).split()[1] for page in pages)
+        == [b"200"] * READERS + [b"503"] * READERS
+    )
     for page in pages:
         page.close()
 
 
 HALVES = {
-    "nothing": "", "line": "GET /fra", "headers": "GET / HTTP/1.1\r\nHost: {host}\r\nX-More: ",
-    "body": "POST /command HTTP/1.1\r\nHost: {host}\r\nContent-Length: 900\r\n\r\n{{", "long": "GET /" + "x" * 60_000,
-}  # fmt: skip
+    "nothing": "",
+    "line": "GET /fra",
+    "headers": "GET / HTTP/1.1\r\nHost: {host}\r\nX-More: ",
+    "body": "POST /command HTTP/1.1\r\nHost: {host}\r\nContent-Length: 900\r\n\r\n{{",
+    "long": "GET /" + "x" * 60_000,
+}
 
 
-def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: list[socket.socket]) -> None:
-    """A hundred and fifty of each kind, altogether more than the server may open. Were one kind left open, descriptors would tell."""
+def test_half_requests_shut_nobody_out(
+    serve: Serve, growing: Growing, crowd: list[socket.socket]
+) -> None:
+    """A hundred and fifty of each kind, altogether more than the server may open. Were one kind
+    left open, descriptors would tell."""
     served = serve(control=True)
     commands = served.view.commands
     assert commands is not None
@@ -231,17 +298,27 @@ def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: li
             assert line(page)[1]["f"] == "hello"
             page.close()
             served.open.pop().close()
-    assert len(os.listdir(f"/proc/{served.view.process.pid}/fd")) <= MOST_IN_TURNS + 2 * READERS + 16
+    assert (
+        len(os.listdir(f"/proc/{served.view.process.pid}/fd")) <= MOST_IN_TURNS + 2 * READERS + 16
+    )
     growing.begin()
     assert line(reading)[1]["f"] == "run", "who reads is not pushed out"
 
 
-@pytest.mark.parametrize("half", ["GET / HTTP/1.1\r\nX: ", "POST /command HTTP/1.1\r\nContent-Length: 900\r\n{headers}\r\n"])
+@pytest.mark.parametrize(
+    "half",
+    ["GET / HTTP/1.1\r\nX: ", "POST /command HTTP/1.1\r\nContent-Length: 900\r\n{headers}\r\n"],
+)
 def test_a_request_that_drips_ends_in_time(serve: Serve, half: str) -> None:
     """The owner's own, too."""
     served = serve(control=True, request_s=0.5)
-    headers = f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\nOrigin: http://{served.host}\r\n"
-    with served.connect(half.format(headers=headers + "Content-Type: application/json\r\n").encode()) as connection:
+    headers = (
+        f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\n"
+        f"Origin: http://{served.host}\r\n"
+    )
+    with served.connect(
+        half.format(headers=headers + "Content-Type: application/json\r\n").encode()
+    ) as connection:
 
         def closed() -> bool:
             connection.send(b"x")
@@ -254,13 +331,19 @@ def test_a_request_that_drips_ends_in_time(serve: Serve, half: str) -> None:
 
 def test_one_connection_is_one_request(shared: Served) -> None:
     served = shared
-    with served.connect(f"GET / HTTP/1.1\r\nHost: {served.host}\r\n\r\n".encode() * 3) as connection, suppress(ConnectionError):
+    with (
+        served.connect(f"GET / HTTP/1.1\r\nHost: {served.host}\r\n\r\n".encode() * 3) as connection,
+        suppress(ConnectionError),
+    ):
         assert b"".join(iter(lambda: connection.recv(1 << 16), b"")).count(b"HTTP/1.1 200") == 1
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_command_is_nobodys_trouble(shared: Served) -> None:
     served = shared
-    head = f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\nOrigin: http://{served.host}\r\n"
+    head = (
+        f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\n"
+        f"Origin: http://{served.host}\r\n"
+    )
     head += "Content-Type: application/json\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n"
     for _ in range(5):
         with served.connect(f"POST /command HTTP/1.1\r\n{head}".encode()) as connection:
@@ -274,7 +357,10 @@ def test_a_page_that_reads_nothing_keeps_nobody_waiting(serve: Serve, growing: G
     host, _, port = served.host.partition(":")
     with socket.create_connection((host, int(port))) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        stalled.send(f"GET /frames HTTP/1.1\r\nHost: {served.host}\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode())
+        stalled.send(
+            f"GET /frames HTTP/1.1\r\nHost: {served.host}\r\n"
+            f"Authorization: Bearer {served.token}\r\n\r\n".encode()
+        )
         growing.begin()
         growing.grow(1.0)
         growing.end()
@@ -289,12 +375,26 @@ def test_it_listens_on_this_machine_alone_and_has_no_rights(shared: Served) -> N
     served = shared
     process = served.view.process
     assert served.host.startswith("127.0.0.1:")
-    status = dict(row.split(":\t", 1) for row in Path(f"/proc/{process.pid}/status").read_text().splitlines() if ":\t" in row)
+    status = dict(
+        row.split(":\t", 1)
+        for row in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        if ":\t" in row
+    )
     if os.geteuid() == 0:
-        assert set(status["Uid"].split()) == {str(unprivileged_uid())} != {"0"} and status["CapEff"].strip("0") == ""
+        assert (
+            set(status["Uid"].split()) == {str(unprivileged_uid())} != {"0"}
+            and status["CapEff"].strip("0") == ""
+        )
         assert status["Groups"].strip() == ""
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
-    inodes = {os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")} if os.geteuid() == 0 else set()
+    inodes = (
+        {
+            os.readlink(f"/proc/{process.pid}/fd/{fd}")
+            for fd in os.listdir(f"/proc/{process.pid}/fd")
+        }
+        if os.geteuid() == 0
+        else set()
+    )
     own = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [row[1] for row in own if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
     assert all(address.startswith("0100007F:") for address in listening)
@@ -304,7 +404,9 @@ def test_it_listens_on_this_machine_alone_and_has_no_rights(shared: Served) -> N
 def test_it_serves_from_a_clone_that_only_root_can_reach(growing: Growing, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     for room in ("testbed", "topologies"):
-        shutil.copytree(TREE / room, clone / room, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        shutil.copytree(
+            TREE / room, clone / room, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        )
     clone.chmod(0o700)
     growing.begin()
     text = f"""
@@ -319,7 +421,12 @@ view.end()
 """
     command = [sys.executable, "-c", text]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=clone, env={**os.environ, "PYTHONPATH": str(clone)}
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=clone,
+        env={**os.environ, "PYTHONPATH": str(clone)},
     ) as starter:
         assert starter.stdin is not None and starter.stdout is not None
         host, _, token = starter.stdout.readline().strip().removeprefix("http://").partition("/#")
@@ -343,5 +450,8 @@ def test_it_ends_with_its_starter_and_never_the_other_way_round(serve: Serve) ->
 
 
 def test_a_port_that_is_taken_is_one_line(growing: Growing) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Exception, match=r"--view-port \d+: .*give another one"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(Exception, match=r"--view-port \d+: .*give another one"),
+    ):
         LiveView("small", growing.directory, {}, -1, taken.getsockname()[1])

@@ -2,9 +2,10 @@
 
     python -m tests.testbed.wireshark.golden tests/testbed/wireshark/golden.pcap
 
-Two real engines talk over a network in virtual time that loses, marks, trims and follows chosen frames; one tells the other of a port that
-goes down. RoCE frames of the baseline stand at the end, a CNP among them, as those must keep decoding. Called by people and by the
-dissector's tests; it opens no socket and is deterministic for a given engine.
+Two real engines talk over a network in virtual time that loses, marks, trims and follows chosen
+frames; one tells the other of a port that goes down. RoCE frames of the baseline stand at the end,
+a CNP among them, as those must keep decoding. Called by people and by the dissector's tests; it
+opens no socket and is deterministic for a given engine.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from agents.transport import NEVER, Engine
 from topologies.addressing import ev, host_of_inner, shift
 from topologies.clos import Fabric
 
-FABRIC = Fabric("golden", planes=2, t0_per_plane=2, t1_per_plane=8, hosts_per_t0=4, mtu=256, delay_ps=70_880)
-"""Small packets keep the capture small; eight uplinks because UDP source port 7 would be Echo to Wireshark."""
+FABRIC = Fabric(
+    "golden", planes=2, t0_per_plane=2, t1_per_plane=8, hosts_per_t0=4, mtu=256, delay_ps=70_880
+)
+"""Small packets keep the capture small; eight uplinks because UDP source port 7 would be Echo to
+Wireshark."""
 SENDER, RECEIVER, NEIGHBOUR = 0, 7, 1
 HOP = 150_000
 """One cable, ns."""
@@ -39,7 +43,8 @@ DST = slice(38, 54)
 
 
 class Record(NamedTuple):
-    """One line of the capture: when (ns), what was kept, how long the frame was, and why it is here."""
+    """One line of the capture: when (ns), what was kept, how long the frame was, and why it is
+    here."""
 
     at: int
     frame: bytes
@@ -48,7 +53,8 @@ class Record(NamedTuple):
 
 
 class World:
-    """Engines joined by constant delays. ``fate(frame) -> frame or None`` may change or lose what leaves a host."""
+    """Engines joined by constant delays. ``fate(frame) -> frame or None`` may change or lose what
+    leaves a host."""
 
     def __init__(self, engines: dict[int, Engine]) -> None:
         self.engines = engines
@@ -67,7 +73,8 @@ class World:
         self.record(carried or frame, "host cable" if carried else "host cable, then lost")
         if carried is None:
             return
-        cables = sum(carried[at : at + 2] != b"\0\0" for at in range(DST.start + 4, DST.stop, 2))  # one per uSID
+        # one per uSID
+        cables = sum(carried[at : at + 2] != b"\0\0" for at in range(DST.start + 4, DST.stop, 2))
         if self.follow(carried):
             moved = carried
             for k in range(1, cables):
@@ -85,7 +92,9 @@ class World:
             for engine in self.engines.values():
                 engine.timer(self.now)
                 while (port := engine.transmit(self.now)) >= 0:
-                    self._leave(port, engine.tx_frame + bytes(engine.tx_payload or b"") + engine.tx_trailer)
+                    self._leave(
+                        port, engine.tx_frame + bytes(engine.tx_payload or b"") + engine.tx_trailer
+                    )
                     engine.sent(self.now, port, True)
                 soonest = min(soonest, engine.deadline())
             if self._due:
@@ -122,7 +131,8 @@ def _with_class(frame: bytes, klass: int, ecn: int) -> bytes:
 
 
 def trimmed(frame: bytes, klass: int) -> bytes:
-    """What a switch makes of a WRITE that it trims: headers kept, payload and iCRC cut, only outer length and DSCP changed."""
+    """What a switch makes of a WRITE that it trims: headers kept, payload and iCRC cut, only outer
+    length and DSCP changed."""
     keep = min(len(frame), wire.TRIM_BYTES)
     shortened = bytearray(_with_class(frame, klass, dscp.ECT0)[:keep])
     struct.pack_into("!H", shortened, headers.OUTER + 4, keep - headers.INNER)
@@ -139,7 +149,8 @@ def _mrc(world: World) -> None:
     orders: dict[int, int] = {}
 
     def fate(frame: bytes) -> bytes | None:
-        """The fifth PSN's first transmission is lost, the tenth's marked, the seventh's trimmed on its way, the twelfth's last hop."""
+        """The fifth PSN's first transmission is lost, the tenth's marked, the seventh's trimmed on
+        its way, the twelfth's last hop."""
         if not _is_write(frame):
             return frame
         psn = int.from_bytes(frame[headers.BTH_AT + 9 : headers.BTH_AT + 12], "big")
@@ -149,7 +160,11 @@ def _mrc(world: World) -> None:
             return None
         if first and order in (6, 11):
             return trimmed(frame, dscp.TRIMMED if order == 6 else dscp.TRIMMED_LASTHOP)
-        return _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE) if first and order == 9 else frame
+        return (
+            _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE)
+            if first and order == 9
+            else frame
+        )
 
     followed: set[int] = set()
 
@@ -182,7 +197,8 @@ def _mrc(world: World) -> None:
     sender.post_write(qpn, 7, source[:200], near.va, near.rkey, -1)
     world.run(10_000_000)
 
-    # A wrong key ends the queue pair; that answer is lost, and the next packet hears that nobody is there any more.
+    # A wrong key ends the queue pair; that answer is lost, and the next packet hears that nobody is
+    # there any more.
     qpn, _ = _connect(world, SENDER, RECEIVER)
     refusals = 0
 
@@ -219,7 +235,9 @@ def _crafted(world: World) -> None:
 
 def records() -> list[Record]:
     """The golden capture, in the order of time."""
-    world = World({host: Endpoint(FABRIC, host, {}, seed=1) for host in (SENDER, NEIGHBOUR, RECEIVER)})
+    world = World(
+        {host: Endpoint(FABRIC, host, {}, seed=1) for host in (SENDER, NEIGHBOUR, RECEIVER)}
+    )
     _mrc(world)
     _crafted(world)
     roce = World({host: RoceEndpoint(FABRIC, host, {}, seed=1) for host in (SENDER, RECEIVER)})
@@ -227,7 +245,11 @@ def records() -> list[Record]:
     target = roce.engines[RECEIVER].register(bytearray(1024))
     qpn, far = _connect(roce, SENDER, RECEIVER)
     roce.engines[RECEIVER].post_recv(far, 1)
-    roce.fate = lambda frame: _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE) if len(frame) > 200 else frame
+    roce.fate = lambda frame: (
+        _with_class(frame, frame[14] << 2 & 0x3C | frame[15] >> 6, dscp.CE)
+        if len(frame) > 200
+        else frame
+    )
     roce.engines[SENDER].post_write(qpn, 1, memoryview(bytes(600)), target.va, target.rkey, 9)
     roce.run(20_000_000)
     packets = world.records + [r._replace(note="roce") for r in roce.records]
@@ -239,7 +261,12 @@ def write_pcap(path: Path, packets: list[Record]) -> None:
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
         for r in packets:
-            out.write(struct.pack("<IIII", r.at // 1_000_000_000, r.at // 1000 % 1_000_000, len(r.frame), r.length) + r.frame)
+            out.write(
+                struct.pack(
+                    "<IIII", r.at // 1_000_000_000, r.at // 1000 % 1_000_000, len(r.frame), r.length
+                )
+                + r.frame
+            )
 
 
 if __name__ == "__main__":

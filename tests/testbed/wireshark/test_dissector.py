@@ -1,6 +1,8 @@
-"""The Lua dissector against the codec: tshark's fields of every frame are the fields that ``wire.describe`` reads in it.
+"""The Lua dissector against the codec: tshark's fields of every frame are the fields that
+``wire.describe`` reads in it.
 
-``python tests/testbed/wireshark/test_dissector.py`` makes golden.pcap and golden.txt anew; look at the difference before you commit it.
+``python tests/testbed/wireshark/test_dissector.py`` makes golden.pcap and golden.txt anew; look at
+the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -20,62 +22,128 @@ from agents.mrc import wire
 from agents.packets import dscp, headers
 from tests.testbed.wireshark.golden import FABRIC, RECEIVER, SENDER, Record, records, write_pcap
 from tests.tshark import tshark as run_tshark
-from topologies.addressing import ev, ev_fields, inner_address, path_address, shift, sid_list, usid_fields
+from topologies.addressing import (
+    ev,
+    ev_fields,
+    inner_address,
+    path_address,
+    shift,
+    sid_list,
+    usid_fields,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 PCAP, TEXT = HERE / "golden.pcap", HERE / "golden.txt"
 
-pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed: apt install tshark")
+pytestmark = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason="tshark is not installed: apt install tshark"
+)
 
 COMMON = {
-    "dscp": "mrc.dscp", "ecn": "mrc.ecn", "ev": "mrc.ev", "opcode": "mrc.opcode", "dqpn": "mrc.dqpn", "ackreq": "mrc.ackreq",
-    "rtx": "mrc.rtx", "ts": "mrc.ts", "psn": "mrc.psn",
-}  # fmt: skip
+    "dscp": "mrc.dscp",
+    "ecn": "mrc.ecn",
+    "ev": "mrc.ev",
+    "opcode": "mrc.opcode",
+    "dqpn": "mrc.dqpn",
+    "ackreq": "mrc.ackreq",
+    "rtx": "mrc.rtx",
+    "ts": "mrc.ts",
+    "psn": "mrc.psn",
+}
 OF = {
     "WRITE": {
-        "rqmsn": "mrc.meth.rqmsn", "msn": "mrc.meth.msn", "tx_ts": "mrc.tseth.tx_ts", "va": "mrc.reth.va", "rkey": "mrc.reth.rkey",
-        "dmalen": "mrc.reth.dmalen", "imm": "mrc.imm",
+        "rqmsn": "mrc.meth.rqmsn",
+        "msn": "mrc.meth.msn",
+        "tx_ts": "mrc.tseth.tx_ts",
+        "va": "mrc.reth.va",
+        "rkey": "mrc.reth.rkey",
+        "dmalen": "mrc.reth.dmalen",
+        "imm": "mrc.imm",
     },
     "ACK": {"syndrome": "mrc.aeth.syndrome", "msn": "mrc.aeth.msn"},
     "SACK": {
-        "entropy": "mrc.sack.entropy", "spdcid": "mrc.sack.spdcid", "dpdcid": "mrc.sack.dpdcid", "mpr": "mrc.sack.mpr",
-        "sack_offset": "mrc.sack.sack_offset", "bitmap": "mrc.sack.bitmap", "m": "mrc.sack.m", "pr": "mrc.sack.pr",
-        "ack_psn_offset": "mrc.sack.ack_psn_offset", "cack_psn": "mrc.sack.cack_psn", "tx_ts": "mrc.cc.tx_ts",
+        "entropy": "mrc.sack.entropy",
+        "spdcid": "mrc.sack.spdcid",
+        "dpdcid": "mrc.sack.dpdcid",
+        "mpr": "mrc.sack.mpr",
+        "sack_offset": "mrc.sack.sack_offset",
+        "bitmap": "mrc.sack.bitmap",
+        "m": "mrc.sack.m",
+        "pr": "mrc.sack.pr",
+        "ack_psn_offset": "mrc.sack.ack_psn_offset",
+        "cack_psn": "mrc.sack.cack_psn",
+        "tx_ts": "mrc.cc.tx_ts",
         "ooo_count": "mrc.cc.ooo_count",
-        "restore_cwnd": "mrc.cc.restore_cwnd", "rcv_cwnd_pen": "mrc.cc.rcv_cwnd_pen", "rcvd_bytes": "mrc.cc.rcvd_bytes",
+        "restore_cwnd": "mrc.cc.restore_cwnd",
+        "rcv_cwnd_pen": "mrc.cc.rcv_cwnd_pen",
+        "rcvd_bytes": "mrc.cc.rcvd_bytes",
     },
     "NACK": {
-        "reason": "mrc.nack.reason", "vendor": "mrc.nack.vendor", "entropy": "mrc.nack.entropy", "spdcid": "mrc.nack.spdcid",
-        "dpdcid": "mrc.nack.dpdcid", "nack_psn": "mrc.nack.nack_psn", "tx_ts": "mrc.nack.tx_ts",
+        "reason": "mrc.nack.reason",
+        "vendor": "mrc.nack.vendor",
+        "entropy": "mrc.nack.entropy",
+        "spdcid": "mrc.nack.spdcid",
+        "dpdcid": "mrc.nack.dpdcid",
+        "nack_psn": "mrc.nack.nack_psn",
+        "tx_ts": "mrc.nack.tx_ts",
     },
     "Reliability": {
-        "vendor": "mrc.probe.vendor", "probe_id": "mrc.probe.probe_id", "spdcid": "mrc.probe.spdcid", "dpdcid": "mrc.probe.dpdcid",
+        "vendor": "mrc.probe.vendor",
+        "probe_id": "mrc.probe.probe_id",
+        "spdcid": "mrc.probe.spdcid",
+        "dpdcid": "mrc.probe.dpdcid",
         "tx_ts": "mrc.probe.tx_ts",
     },
-    "Endpoint": {"tx_ts": "mrc.endpoint.tx_ts", "port_status_mask": "mrc.endpoint.port_status_mask", "op": "mrc.endpoint.%s_op"},
-}  # fmt: skip
+    "Endpoint": {
+        "tx_ts": "mrc.endpoint.tx_ts",
+        "port_status_mask": "mrc.endpoint.port_status_mask",
+        "op": "mrc.endpoint.%s_op",
+    },
+}
 """describe()'s names -> filter names, by the first word of the packet's name."""
 
 BITS: dict[str, tuple[tuple[int, ...], int, int]] = {
-    "mrc.bth.m": ((), 8, 1), "mrc.bth.se": ((), 9, 1), "mrc.bth.pad": ((), 10, 2), "mrc.bth.tver": ((), 12, 4), "mrc.pkey": ((), 16, 16),
-    "mrc.bth.res": ((), 32, 8), "mrc.bth.r": ((), 65, 1), "mrc.bth.res4": ((), 68, 4),
-    "mrc.tseth.tsr": ((0xC6, 0xC9), 144, 1), "mrc.tseth.ts_res": ((0xC6, 0xC9), 145, 11), "mrc.tseth.ftype": ((0xC6, 0xC9), 156, 4),
-    "mrc.sack.type": ((0xDC,), 96, 4), "mrc.sack.nxt": ((0xDC,), 100, 5), "mrc.sack.res": ((0xDC,), 107, 3),
+    "mrc.bth.m": ((), 8, 1),
+    "mrc.bth.se": ((), 9, 1),
+    "mrc.bth.pad": ((), 10, 2),
+    "mrc.bth.tver": ((), 12, 4),
+    "mrc.pkey": ((), 16, 16),
+    "mrc.bth.res": ((), 32, 8),
+    "mrc.bth.r": ((), 65, 1),
+    "mrc.bth.res4": ((), 68, 4),
+    "mrc.tseth.tsr": ((0xC6, 0xC9), 144, 1),
+    "mrc.tseth.ts_res": ((0xC6, 0xC9), 145, 11),
+    "mrc.tseth.ftype": ((0xC6, 0xC9), 156, 4),
+    "mrc.sack.type": ((0xDC,), 96, 4),
+    "mrc.sack.nxt": ((0xDC,), 100, 5),
+    "mrc.sack.res": ((0xDC,), 107, 3),
     "mrc.sack.r": ((0xDC,), 111, 1),
-    "mrc.sack.res12": ((0xDC,), 192, 8), "mrc.sack.cc_type": ((0xDC,), 224, 4), "mrc.sack.cc_fl": ((0xDC,), 228, 4),
+    "mrc.sack.res12": ((0xDC,), 192, 8),
+    "mrc.sack.cc_type": ((0xDC,), 224, 4),
+    "mrc.sack.cc_fl": ((0xDC,), 228, 4),
     "mrc.cc.r": ((0xDC,), 336, 1),
-    "mrc.sack.plane": ((0xDC,), 128, 16), "mrc.sack.uplink": ((0xDC,), 144, 16),
-    "mrc.nack.type": ((0xDD,), 96, 4), "mrc.nack.nxt": ((0xDD,), 100, 5), "mrc.nack.res": ((0xDD,), 105, 7),
+    "mrc.sack.plane": ((0xDC,), 128, 16),
+    "mrc.sack.uplink": ((0xDC,), 144, 16),
+    "mrc.nack.type": ((0xDD,), 96, 4),
+    "mrc.nack.nxt": ((0xDD,), 100, 5),
+    "mrc.nack.res": ((0xDD,), 105, 7),
     "mrc.nack.res12": ((0xDD,), 192, 8),
-    "mrc.nack.cc_type": ((0xDD,), 224, 4), "mrc.nack.cc_fl": ((0xDD,), 228, 4),
+    "mrc.nack.cc_type": ((0xDD,), 224, 4),
+    "mrc.nack.cc_fl": ((0xDD,), 228, 4),
     "mrc.nack.res17": ((0xDD,), 232, 8),
-    "mrc.nack.plane": ((0xDD,), 128, 16), "mrc.nack.uplink": ((0xDD,), 144, 16),
-    "mrc.probe.tsr": ((0xDE,), 208, 1), "mrc.probe.ts_res": ((0xDE,), 209, 11), "mrc.probe.ftype": ((0xDE,), 220, 4),
-    "mrc.endpoint.tsr": ((0xD8,), 208, 1), "mrc.endpoint.ts_res": ((0xD8,), 209, 11), "mrc.endpoint.ftype": ((0xD8,), 220, 4),
+    "mrc.nack.plane": ((0xDD,), 128, 16),
+    "mrc.nack.uplink": ((0xDD,), 144, 16),
+    "mrc.probe.tsr": ((0xDE,), 208, 1),
+    "mrc.probe.ts_res": ((0xDE,), 209, 11),
+    "mrc.probe.ftype": ((0xDE,), 220, 4),
+    "mrc.endpoint.tsr": ((0xD8,), 208, 1),
+    "mrc.endpoint.ts_res": ((0xD8,), 209, 11),
+    "mrc.endpoint.ftype": ((0xD8,), 220, 4),
     "mrc.endpoint.request_id": ((0xD8, 0xD9), 80, 16),
-}  # fmt: skip
-"""What describe() leaves out: (opcodes, none for all; first bit counted from the BTH; width). CC_STATE begins at bit 320."""
+}
+"""What describe() leaves out: (opcodes, none for all; first bit counted from the BTH; width).
+CC_STATE begins at bit 320."""
 
 
 def tshark(pcap: Path, *options: str, script: bool = True) -> str:
@@ -112,7 +180,17 @@ def number(shown: str) -> int:
 
 
 def columns(pcap: Path, *options: str, script: bool = True) -> list[tuple[str, str]]:
-    lines = tshark(pcap, "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info", *options, script=script).splitlines()
+    lines = tshark(
+        pcap,
+        "-T",
+        "fields",
+        "-e",
+        "_ws.col.Protocol",
+        "-e",
+        "_ws.col.Info",
+        *options,
+        script=script,
+    ).splitlines()
     return [(a, b) for a, _, b in (line.partition("\t") for line in lines)]
 
 
@@ -128,7 +206,9 @@ def frames_of(pcap: Path) -> list[tuple[bytes, int]]:
 
 
 def save(path: Path, frames: list[bytes]) -> Path:
-    write_pcap(path, [Record(k * 1_000_000, frame, len(frame), "") for k, frame in enumerate(frames)])
+    write_pcap(
+        path, [Record(k * 1_000_000, frame, len(frame), "") for k, frame in enumerate(frames)]
+    )
     return path
 
 
@@ -151,7 +231,11 @@ def compare(frame: bytes, shown: dict[str, list[str]]) -> None:
         host = int.from_bytes(told.pop(key)[14:], "big") - 1
         assert shown[who] == [f"h{host}"]
     path = told.pop("outer_dst")
-    sids = [int.from_bytes(path[k : k + 2], "big") for k in range(4, 16, 2) if path[k : k + 2] != b"\0\0"]
+    sids = [
+        int.from_bytes(path[k : k + 2], "big")
+        for k in range(4, 16, 2)
+        if path[k : k + 2] != b"\0\0"
+    ]
     spoken = []
     for sid in sids:
         plane, tier, index = usid_fields(sid)
@@ -164,17 +248,24 @@ def compare(frame: bytes, shown: dict[str, list[str]]) -> None:
         payload = told.pop("payload")
         got = "".join(shown.get("mrc.payload", [""]) + shown.get("mrc.pad", [""])).replace(":", "")
         assert bytes.fromhex(got) == payload
-        assert int(shown["mrc.payload.length"][0]) == len(payload) - (frame[headers.BTH_AT + 1] >> 4 & 3)
+        assert int(shown["mrc.payload.length"][0]) == len(payload) - (
+            frame[headers.BTH_AT + 1] >> 4 & 3
+        )
     if told.get("pr"):
         assert number(shown["mrc.sack.probe_id"][0]) == told.pop("ack_psn_offset") & 0xFFFF
         assert "mrc.sack.ack_psn" not in shown
     elif "ack_psn_offset" in told:
-        assert int(shown["mrc.sack.ack_psn"][0]) == (told["cack_psn"] + told["ack_psn_offset"]) & headers.PSN_MASK
+        assert (
+            int(shown["mrc.sack.ack_psn"][0])
+            == (told["cack_psn"] + told["ack_psn_offset"]) & headers.PSN_MASK
+        )
     plane, uplink = ev_fields(told["ev"])
     assert (int(shown["mrc.plane"][0]), int(shown["mrc.uplink"][0])) == (plane, uplink)
     if "bitmap" in told:
         first = told["cack_psn"] + told["sack_offset"]
-        assert shown.get("mrc.sack.psn", []) == [str(first + k & headers.PSN_MASK) for k in range(64) if told["bitmap"] >> k & 1]
+        assert shown.get("mrc.sack.psn", []) == [
+            str(first + k & headers.PSN_MASK) for k in range(64) if told["bitmap"] >> k & 1
+        ]
     if "nack_psn" in told:
         told["nack_psn"] &= headers.PSN_MASK  # describe() gives the reserved byte above it too
     for key, value in told.items():
@@ -183,10 +274,12 @@ def compare(frame: bytes, shown: dict[str, list[str]]) -> None:
     total = 8 * (len(frame) - headers.BTH_AT)
     for key, (ops, at, width) in BITS.items():
         if not ops or op in ops:
-            assert number(shown[key][0]) == bits >> total - at - width & (1 << width) - 1, f"{name}: {key}"
+            assert number(shown[key][0]) == bits >> total - at - width & (1 << width) - 1, (
+                f"{name}: {key}"
+            )
 
 
-# --- the golden capture ----------------------------------------------------------------------------------------------
+# --- the golden capture ---------------------------------------------------------------------------
 
 
 LONG = re.compile(r"( Payload)(?: \[…\])?: ([0-9a-f]{72})[0-9a-f]*…?$")
@@ -194,16 +287,25 @@ LONG = re.compile(r"( Payload)(?: \[…\])?: ([0-9a-f]{72})[0-9a-f]*…?$")
 
 
 def text_of(pcap: Path) -> str:
-    """Info of every MRC frame, then the details of the first frame of each kind: what a person sees."""
+    """Info of every MRC frame, then the details of the first frame of each kind: what a person
+    sees."""
     listed = columns(pcap)
     kinds: dict[Any, int] = {}
     for k, (frame, length) in enumerate(frames_of(pcap)):
         if is_mrc(frame):
-            healthy = listed[k][1].find("trimmed") < 0 and "[bad" not in listed[k][1] and length == len(frame)
-            kinds.setdefault((frame[headers.BTH_AT], healthy, length == len(frame), "[bad" in listed[k][1]), k)
+            healthy = (
+                listed[k][1].find("trimmed") < 0
+                and "[bad" not in listed[k][1]
+                and length == len(frame)
+            )
+            kinds.setdefault(
+                (frame[headers.BTH_AT], healthy, length == len(frame), "[bad" in listed[k][1]), k
+            )
     shown = [f"{k + 1} {info}" for k, (protocol, info) in enumerate(listed) if protocol == "MRC"]
     wanted = sorted(kinds.values())
-    details = tshark(pcap, "-O", "usid,mrc", "-Y", " || ".join(f"frame.number == {k + 1}" for k in wanted))
+    details = tshark(
+        pcap, "-O", "usid,mrc", "-Y", " || ".join(f"frame.number == {k + 1}" for k in wanted)
+    )
     ours = False
     for line in details.splitlines():
         if line and not line.startswith(" "):
@@ -226,7 +328,11 @@ def test_golden_capture_holds_every_packet_type() -> None:
     assert any(t["rtx"] for t in told if t["name"].startswith("WRITE"))
     assert any(t.get("pr") for t in told)
     assert any(t.get("m") == wire.M_SKIP_ONCE for t in told)
-    assert {t["reason"] for t in told if "reason" in t} >= {wire.UNEXP_EVENT, wire.TRIMMED, wire.TRIMMED_LASTHOP}
+    assert {t["reason"] for t in told if "reason" in t} >= {
+        wire.UNEXP_EVENT,
+        wire.TRIMMED,
+        wire.TRIMMED_LASTHOP,
+    }
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["golden", "engine of today"])
@@ -236,12 +342,16 @@ def test_every_field_of_every_frame(fresh: bool, tmp_path: Path) -> None:
         pcap = tmp_path / "fresh.pcap"
         write_pcap(pcap, records())
     seen = set()
-    for (frame, length), shown in zip(frames_of(pcap), dissect(pcap) if fresh else golden(), strict=True):
+    for (frame, length), shown in zip(
+        frames_of(pcap), dissect(pcap) if fresh else golden(), strict=True
+    ):
         declared = 94 + int.from_bytes(frame[headers.UDP + 4 : headers.UDP + 6], "big")
         if not is_mrc(frame) or len(frame) != length or declared != length:
             continue
         compare(frame, shown)
-        damaged = headers.icrc_of(bytearray(frame), 0, length) != int.from_bytes(frame[-4:], "little")
+        damaged = headers.icrc_of(bytearray(frame), 0, length) != int.from_bytes(
+            frame[-4:], "little"
+        )
         assert number(shown["mrc.icrc.status"][0]) == (0 if damaged else 1)
         assert ("mrc.icrc.bad" in json.dumps(list(shown))) == damaged
         seen.add(frame[headers.BTH_AT])
@@ -263,17 +373,33 @@ def test_trimmed_damaged_and_snapped() -> None:
         ([str(dscp.TRIMMED)], ["256"]),
         ([str(dscp.TRIMMED_LASTHOP)], ["256"]),
     ]
-    assert all("mrc.icrc" not in c and "mrc.payload" not in c and c["mrc.reth.dmalen"] == [str(18 * 256 + 101)] for c in cut)
-    odd = [sum(name in frame for frame in golden()) for name in ("mrc.icrc.bad", "mrc.not_captured", "mrc.truncated")]
+    assert all(
+        "mrc.icrc" not in c
+        and "mrc.payload" not in c
+        and c["mrc.reth.dmalen"] == [str(18 * 256 + 101)]
+        for c in cut
+    )
+    odd = [
+        sum(name in frame for frame in golden())
+        for name in ("mrc.icrc.bad", "mrc.not_captured", "mrc.truncated")
+    ]
     assert odd == [1, 1, 0]
 
 
 def test_filters_find_some_and_not_all() -> None:
-    questions = ["mrc.ev == 0x10003", "mrc.plane == 1", "mrc.sack.bitmap != 0", 'usid.name == "p0-t1-7"', "mrc.nack.reason == 0x19"]
+    questions = [
+        "mrc.ev == 0x10003",
+        "mrc.plane == 1",
+        "mrc.sack.bitmap != 0",
+        'usid.name == "p0-t1-7"',
+        "mrc.nack.reason == 0x19",
+    ]
     table = tshark(PCAP, "-q", "-z", ",".join(["io,stat,0", *questions]))
     (row,) = [line for line in table.splitlines() if "<>" in line]
     counts = [int(frames) for frames in row.split("|")[2:-1:2]]
-    assert len(counts) == len(questions) and all(0 < count < len(frames_of(PCAP)) / 1.5 for count in counts), table
+    assert len(counts) == len(questions) and all(
+        0 < count < len(frames_of(PCAP)) / 1.5 for count in counts
+    ), table
 
 
 def test_summary_is_the_same_without_details() -> None:
@@ -282,7 +408,7 @@ def test_summary_is_the_same_without_details() -> None:
     assert [line.split(None, 1) for line in plain] == [[a, b] for a, b in columns(PCAP)]
 
 
-# --- frames that no engine sends ---------------------------------------------------------------------------------------
+# --- frames that no engine sends ------------------------------------------------------------------
 
 
 def odd_frame(rng: random.Random, op: int) -> bytes:
@@ -311,7 +437,8 @@ def test_every_bit_of_every_header(tmp_path: Path) -> None:
 
 
 def test_any_damage_is_dissected_without_a_lua_error(tmp_path: Path) -> None:
-    """Cut anywhere with lengths that agree or not, or with bytes changed: an expert note, never an error of ours."""
+    """Cut anywhere with lengths that agree or not, or with bytes changed: an expert note, never an
+    error of ours."""
     rng = random.Random(8)
     whole = [f for f, n in frames_of(PCAP) if is_mrc(f)]
     frames = []
@@ -335,16 +462,30 @@ def test_any_damage_is_dissected_without_a_lua_error(tmp_path: Path) -> None:
 def write_on(uplink: int, port: int = 4791) -> bytes:
     me, you = inner_address(SENDER), inner_address(RECEIVER)
     outer = path_address(FABRIC, SENDER, RECEIVER, ev(0, 1))
-    body = wire.S_BTH.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5) + wire.S_WRITE_EXT.pack(0, 0, 0, 1, 0, 0, 0)
-    frame = bytearray(headers.head((me, outer), (me, you), ev(0, uplink), dscp.NO_TRIM, 2, 40, port) + body + b"\0\0\0\0")
+    body = wire.S_BTH.pack(wire.WRITE_ONLY, 0, 0xFFFF, 16, wire.F_TS | 5) + wire.S_WRITE_EXT.pack(
+        0, 0, 0, 1, 0, 0, 0
+    )
+    frame = bytearray(
+        headers.head((me, outer), (me, you), ev(0, uplink), dscp.NO_TRIM, 2, 40, port)
+        + body
+        + b"\0\0\0\0"
+    )
     return bytes(frame[:-4]) + headers.S_ICRC.pack(headers.icrc_of(frame, 0, len(frame)))
 
 
 def test_every_uplink_number_is_mrc_and_others_keep_their_ports(tmp_path: Path) -> None:
-    """UDP source ports below 1024 belong to Echo, DNS, ... which Wireshark would ask first; afterwards they must still be theirs."""
-    ask = bytes.fromhex("123401000001000000000000") + b"\7example\3org\0" + bytes.fromhex("00010001")
+    """UDP source ports below 1024 belong to Echo, DNS, ... which Wireshark would ask first;
+    afterwards they must still be theirs."""
+    ask = (
+        bytes.fromhex("123401000001000000000000") + b"\7example\3org\0" + bytes.fromhex("00010001")
+    )
     udp = struct.pack("!HHHH", 40000, 53, 8 + len(ask), 0) + ask
-    dns = b"\2\0\0\0\0\1" * 2 + b"\x86\xdd" + headers.ip_header(17, len(udp), 0, 0, 0, 64, inner_address(0), inner_address(1)) + udp
+    dns = (
+        b"\2\0\0\0\0\1" * 2
+        + b"\x86\xdd"
+        + headers.ip_header(17, len(udp), 0, 0, 0, 64, inner_address(0), inner_address(1))
+        + udp
+    )
     pcap = save(tmp_path / "uplinks.pcap", [dns, *(write_on(k) for k in range(1024)), dns])
     shown = columns(pcap)
     assert [p for p, _ in shown] == ["DNS"] + ["MRC"] * 1024 + ["DNS"]
@@ -359,20 +500,46 @@ def test_port_is_a_preference_and_4791_goes_back(tmp_path: Path) -> None:
 
 
 def test_roce_is_as_it_was() -> None:
-    wanted = ["-Y", "infiniband", "-T", "fields", *(x for f in ("frame.number", "_ws.col.Protocol", "_ws.col.Info", "infiniband.bth.opcode",
-              "infiniband.bth.psn", "infiniband.reth.dmalen", "infiniband.invariant.crc") for x in ("-e", f))]  # fmt: skip
+    wanted = [
+        "-Y",
+        "infiniband",
+        "-T",
+        "fields",
+        *(
+            x
+            for f in (
+                "frame.number",
+                "_ws.col.Protocol",
+                "_ws.col.Info",
+                "infiniband.bth.opcode",
+                "infiniband.bth.psn",
+                "infiniband.reth.dmalen",
+                "infiniband.invariant.crc",
+            )
+            for x in ("-e", f)
+        ),
+    ]
     ours = tshark(PCAP, *wanted).splitlines()
     numbers = [str(k + 1) for k, (f, _) in enumerate(frames_of(PCAP)) if not is_mrc(f)]
-    before = [line for line in tshark(PCAP, *wanted, script=False).splitlines() if line.split("\t")[0] in numbers]
+    before = [
+        line
+        for line in tshark(PCAP, *wanted, script=False).splitlines()
+        if line.split("\t")[0] in numbers
+    ]
     assert len(ours) == len(numbers) >= 5
     assert ours == before
     assert len(columns(PCAP, "-Y", "infiniband && usid.path")) == len(numbers)
 
 
 def test_many_snapped_frames_do_not_wear_lua_out(tmp_path: Path) -> None:
-    """An exception of another dissector that jumps over a Lua frame leaks a little of its stack: sixty were enough to end it."""
+    """An exception of another dissector that jumps over a Lua frame leaks a little of its stack:
+    sixty were enough to end it."""
     healthy = [r for r in records() if len(r.frame) == r.length]
-    snapped = [r._replace(frame=r.frame[:keep]) for keep in (60, 90, 100, 110, 120, 130, 140) for r in healthy]
+    snapped = [
+        r._replace(frame=r.frame[:keep])
+        for keep in (60, 90, 100, 110, 120, 130, 140)
+        for r in healthy
+    ]
     pcap = tmp_path / "snapped.pcap"
     write_pcap(pcap, snapped + healthy)
     assert "Lua Error" not in tshark(pcap, "-V")

@@ -1,4 +1,5 @@
-"""``mrcbed results packets``: a capture read without Wireshark, files of other programs, and files that are none."""
+"""``mrcbed results packets``: a capture read without Wireshark, files of other programs, and files
+that are none."""
 
 from __future__ import annotations
 
@@ -28,10 +29,24 @@ def test_a_capture_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_rows_say_what_is_special() -> None:
     rows = [row(packet) for packet in read(GOLDEN)]
     notes = {note.rstrip("0123456789") for r in rows for note in r["notes"].split(", ") if note}
-    assert {"trimmed", "marked", "sent again", "answers a probe", "all up to PSN ", "asks for PSN "} <= notes
+    assert {
+        "trimmed",
+        "marked",
+        "sent again",
+        "answers a probe",
+        "all up to PSN ",
+        "asks for PSN ",
+    } <= notes
     assert rows[0] | {"at_ns": 0} == {
-        "at_ns": 0, "src": "h0", "dst": "h7", "type": "WRITE First", "ev": "0:7", "psn": rows[0]["psn"], "bytes": 398, "notes": "",
-    }  # fmt: skip
+        "at_ns": 0,
+        "src": "h0",
+        "dst": "h7",
+        "type": "WRITE First",
+        "ev": "0:7",
+        "psn": rows[0]["psn"],
+        "bytes": 398,
+        "notes": "",
+    }
     assert [r["type"] for r in rows][-1] == "not MRC"  # RoCE's
 
 
@@ -55,7 +70,9 @@ def test_both_orders_of_bytes_and_both_units_of_time(order: str, tmp_path: Path)
         (lambda data: data[:32] + b"\xff\xff\xff\x7f" + data[36:], "ends in the middle"),
     ],
 )
-def test_what_is_no_capture_is_refused_in_one_line(change, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_no_capture_is_refused_in_one_line(
+    change, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "x.pcap"
     path.write_bytes(change(GOLDEN.read_bytes()))
     with pytest.raises(UserError, match=says):
@@ -73,21 +90,40 @@ def test_no_frame_of_anybody_ends_the_list(at: int, value: bytes, cut: int) -> N
     assert row(Packet(0, changed, len(changed)))["bytes"] == len(changed)
 
 
-def test_the_command_lists_counts_and_shows_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_counts_and_shows_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, expected = str(tmp_path / "now.pcap"), records()
     write_pcap(Path(file), expected)
     assert cli.execute(["results", "packets", file]) == 0
     lines = capsys.readouterr().out.splitlines()
     words = lines[1].split()
-    assert len(lines) == 1 + len(expected) and words == ["1", "0.000", "h0", ">", "h7", "1:3", words[6], "398", "WRITE", "First"]
+    assert len(lines) == 1 + len(expected) and words == [
+        "1",
+        "0.000",
+        "h0",
+        ">",
+        "h7",
+        "1:3",
+        words[6],
+        "398",
+        "WRITE",
+        "First",
+    ]
     assert cli.execute(["results", "packets", file, "--summary"]) == 0
     total = capsys.readouterr().out.splitlines()[-1].split()
     assert total == [str(len(expected)), str(sum(r.length for r in expected)), "all"]
     assert cli.execute(["results", "packets", file, "--headers", "1"]) == 0
     fields = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
-    assert (fields["name"], fields["ev"], fields["payload"]) == ("WRITE First", str(1 << 16 | 3), "256 bytes")
+    assert (fields["name"], fields["ev"], fields["payload"]) == (
+        "WRITE First",
+        str(1 << 16 | 3),
+        "256 bytes",
+    )
     assert cli.execute(["results", "packets", file, "--json"]) == 0
-    assert [json.loads(line)["bytes"] for line in capsys.readouterr().out.splitlines()] == [r.length for r in expected]
+    assert [json.loads(line)["bytes"] for line in capsys.readouterr().out.splitlines()] == [
+        r.length for r in expected
+    ]
     assert cli.execute(["results", "packets", file, "--headers", "999"]) == 2
     write_pcap(tmp_path / "empty.pcap", [])
     assert cli.execute(["results", "packets", str(tmp_path / "empty.pcap")]) == 0

@@ -1,25 +1,30 @@
-"""Implements NSCC, the sender-based congestion control of UET 1.0 that MRC uses: delay and ECN together move one window.
+"""Implements NSCC, the sender-based congestion control of UET 1.0 that MRC uses: delay and ECN
+together move one window.
 
-Theory of operation. Two signals with two meanings: ECN is fast and says that *some* queue on *this* path is filling; delay sums the queues
-of the path. Their four combinations (d: RTT sample less base RTT; T: target delay) are the algorithm:
+Theory of operation. Two signals with two meanings: ECN is fast and says that *some* queue on *this*
+path is filling; delay sums the queues of the path. Their four combinations (d: RTT sample less base
+RTT; T: target delay) are the algorithm:
 
-    ============ ==================== =========================================================================
-    trigger      d < T                d >= T
-    ============ ==================== =========================================================================
-    not marked   proportional: grow   fair: grow slowly, by the same for everyone, or
-                 by what is missing   flows that joined late would starve
+    ============ ===================== ==================================================
+    trigger      d < T                 d >= T
+    ============ ===================== ==================================================
+    not marked   proportional: grow    fair: grow slowly, by the same for everyone, or
+                 by what is missing    flows that joined late would starve
                  to T; at d ~ 0 fast
-    marked       nothing: spraying    multiplicative decrease, once per base RTT, by how far the average of d
-                 (SKIP) moves load    exceeds T, at most by half
-    ============ ==================== =========================================================================
+    marked       nothing: spraying     multiplicative decrease, once per base RTT, by how
+                 (SKIP) moves load     far the average of d exceeds T, at most by half
+    ============ ===================== ==================================================
 
-A trim takes the packet's size off the window. When packets were trimmed in a period and little got through, QuickAdapt cuts the window to
-what did. With ECN off on the last hop (the MRC paper's setting) incast shows as *not marked, d >= T*, where the table grows the window;
-only trims, losses and the receiver's penalty hold it back. A SACK with a penalty brings the window down to what is in flight, less penalty
-/ 128 of the bytes it reports: UET's formula, one of three readings of MRC's field [ours].
+A trim takes the packet's size off the window. When packets were trimmed in a period and little got
+through, QuickAdapt cuts the window to what did. With ECN off on the last hop (the MRC paper's
+setting) incast shows as *not marked, d >= T*, where the table grows the window; only trims, losses
+and the receiver's penalty hold it back. A SACK with a penalty brings the window down to what is in
+flight, less penalty / 128 of the bytes it reports: UET's formula, one of three readings of MRC's
+field [ours].
 
-Constants are UET's, as in its reference simulator. docs/why/congestion.md has the differences from that simulator [ours]. The chief one:
-the average of d is the mean of the samples of the last base RTT, since the simulator's moving average reacts in tens of RTTs here.
+Constants are UET's, as in its reference simulator. docs/why/congestion.md has the differences from
+that simulator [ours]. The chief one: the average of d is the mean of the samples of the last base
+RTT, since the simulator's moving average reacts in tens of RTTs here.
 """
 
 from __future__ import annotations
@@ -52,14 +57,17 @@ NO_DELAY: Final = 12
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Nscc(Congestion):
-    """The state of one QP. ``cwnd`` lies in [one packet, 1.5 BDP of the live planes + a SACK's worth of data]."""
+    """The state of one QP. ``cwnd`` lies in [one packet, 1.5 BDP of the live planes + a SACK's
+    worth of data]."""
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         super().__init__(config, path_rtt)
         self.cfg_rtt = config.base_rtt
         self.no_delay = config.base_rtt // NO_DELAY
         self.base_rtt = path_rtt  # smallest seen, at first the configured one
-        self.target = int(config.base_rtt * (TARGET_TRIMMING if config.trimming else TARGET_DROPPING))
+        self.target = int(
+            config.base_rtt * (TARGET_TRIMMING if config.trimming else TARGET_DROPPING)
+        )
         self.qa_threshold = 1 << 62 if config.trimming else 4 * self.target
         self.window = 0.0  # cwnd before rounding
         self.max_wnd = 0.0
@@ -98,7 +106,9 @@ class Nscc(Congestion):
         a = bdp / REFERENCE_BDP
         b = self.target / REFERENCE_RTT
         # 1.5 BDP may be on the way; what the peer holds until its next SACK is not [ours].
-        self.max_wnd = max(MAX_BDP * rates * self.base_rtt / BYTE, float(self.mtu)) + self.config.sack_bytes
+        self.max_wnd = (
+            max(MAX_BDP * rates * self.base_rtt / BYTE, float(self.mtu)) + self.config.sack_bytes
+        )
         self.alpha = 4.0 * a * b * self.mtu / self.target
         self.fi = 5.0 * a * self.mtu
         self.fs = 0.25 * a
@@ -121,9 +131,11 @@ class Nscc(Congestion):
         self._scale()
         self._clamp()
 
-    # --- signals ---------------------------------------------------------------------------------------------
+    # --- signals ----------------------------------------------------------------------------------
 
-    def on_sack(self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool) -> None:
+    def on_sack(
+        self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool
+    ) -> None:
         self.ignored += news
         self.received += news
         self.achieved += news
@@ -131,7 +143,9 @@ class Nscc(Congestion):
         if penalty:
             if self.remembered < 0:
                 self.remembered = self.window
-            self.window = max(float(self.mtu), min(self.window, float(in_flight)) - penalty * news / 128.0)
+            self.window = max(
+                float(self.mtu), min(self.window, float(in_flight)) - penalty * news / 128.0
+            )
             grow = False
         elif restore and self.remembered >= 0:
             self.window = self.remembered
@@ -149,7 +163,9 @@ class Nscc(Congestion):
                 elif d >= self.target:
                     self._leave_fast()
                     if average > self.target and now - self.decreased_ps >= self.base_rtt:
-                        self.window *= max(1.0 - DECREASE * (average - self.target) / average, LARGEST_DECREASE)
+                        self.window *= max(
+                            1.0 - DECREASE * (average - self.target) / average, LARGEST_DECREASE
+                        )
                         self.decreased_ps = now
                 if grow:
                     self._adjust(now)
@@ -172,7 +188,7 @@ class Nscc(Congestion):
         self.window += size
         self._clamp()
 
-    # --- parts -----------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _average(self, now: int, d: int) -> float:
         self.sampled = append(self.sampled, now)
@@ -223,7 +239,8 @@ class Nscc(Congestion):
             self.eta_ps = now
 
     def _quick_adapt(self, now: int, in_flight: int, loss: bool, ecn: bool, d: int) -> bool:
-        """Say whether a cut answers this signal: one just made, or one for what was in flight then."""
+        """Say whether a cut answers this signal: one just made, or one for what was in flight
+        then."""
         if ecn and self.ignored < self.to_ignore:
             self.inc = 0.0
             self.received = 0
@@ -231,13 +248,24 @@ class Nscc(Congestion):
         if now < self.qa_end:
             return False
         acted = False
-        if self.qa_end != LONG_AGO and (self.trimmed > 0 or loss or d > self.qa_threshold) and self.achieved < self.max_wnd / QA_SHARE:
+        if (
+            self.qa_end != LONG_AGO
+            and (self.trimmed > 0 or loss or d > self.qa_threshold)
+            and self.achieved < self.max_wnd / QA_SHARE
+        ):
             self.window = float(max(self.achieved, self.mtu))
             self.to_ignore = in_flight
             self.ignored = 0
             self.inc = 0.0
             self.received = 0
-            self.event(now, "quick_adapt", before=self.cwnd, window=int(self.window), in_flight=in_flight, trimmed=self.trimmed)
+            self.event(
+                now,
+                "quick_adapt",
+                before=self.cwnd,
+                window=int(self.window),
+                in_flight=in_flight,
+                trimmed=self.trimmed,
+            )
             acted = True
         self.trimmed = 0
         self.achieved = 0

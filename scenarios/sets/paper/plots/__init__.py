@@ -16,7 +16,9 @@ Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
 
 
 def only(part: str, draw: Draw) -> Draw:
-    return lambda stored, directory, name: draw({"main": stored[part]}, directory, name) if part in stored else []
+    return lambda stored, directory, name: (
+        draw({"main": stored[part]}, directory, name) if part in stored else []
+    )
 
 
 def and_two_hosts(draw: Draw) -> Draw:
@@ -24,7 +26,10 @@ def and_two_hosts(draw: Draw) -> Draw:
 
     def both(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         others = {part: results for part, results in stored.items() if part != "pair"}
-        return [*(draw(others, directory, name) if others else []), *only("pair", flows)(stored, directory, f"{name}-pair")]
+        return [
+            *(draw(others, directory, name) if others else []),
+            *only("pair", flows)(stored, directory, f"{name}-pair"),
+        ]
 
     return both
 

@@ -13,7 +13,19 @@ import pandas as pd
 from scenarios.figures.outages import NO_LOSS
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.goodput import capacity, series
-from scenarios.show.plots.style import FLOWS, KNOWN, fault_area, fault_bands, figure, legend, line, note, panels, save, styled
+from scenarios.show.plots.style import (
+    FLOWS,
+    KNOWN,
+    fault_area,
+    fault_bands,
+    figure,
+    legend,
+    line,
+    note,
+    panels,
+    save,
+    styled,
+)
 from testbed.results.summary import Run
 from testbed.results.values import known
 from testbed.terminal import duration
@@ -27,7 +39,9 @@ def loss_times(stored: Stored, run: Run) -> Any:
     if begin is None or not len(events):
         return np.array([])
     losses = events[events["kind"] == "loss"]
-    times_ns = losses["t_ns"][[json.loads(detail or "{}").get("rule") not in NO_LOSS for detail in losses["detail"]]]
+    times_ns = losses["t_ns"][
+        [json.loads(detail or "{}").get("rule") not in NO_LOSS for detail in losses["detail"]]
+    ]
     return np.sort((times_ns.to_numpy(dtype="float64") - begin) / 1e3)
 
 
@@ -44,34 +58,72 @@ def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, Run]]:
 
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    panel_runs = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run.measured_ns))) is not None]
+    panel_runs = [
+        (part, run, xy)
+        for part, run in _first_runs(stored)
+        if (xy := series(part, run, float(run.measured_ns))) is not None
+    ]
     if not panel_runs:
         return []
     colour = KNOWN["mrc"][0]
     with styled():
-        options: dict[str, Any] = {"sharex": False, "gridspec_kw": {"height_ratios": [2.0, 1.0] * len(panel_runs)}}
-        fig, axes = panels(2 * len(panel_runs), 0.9 + 1.75 * len(panel_runs), x="time since the first measured step [µs]", **options)
+        options: dict[str, Any] = {
+            "sharex": False,
+            "gridspec_kw": {"height_ratios": [2.0, 1.0] * len(panel_runs)},
+        }
+        fig, axes = panels(
+            2 * len(panel_runs),
+            0.9 + 1.75 * len(panel_runs),
+            x="time since the first measured step [µs]",
+            **options,
+        )
         for (part, run, (x, y)), top, bottom in zip(panel_runs, axes[::2], axes[1::2], strict=True):
             end_us = float(x[-1]) * 1.02
             begin = part.begin_ns(run) or 0
             for ax in (top, bottom):
                 fault_bands(ax, part.outages(run), begin, end_us)
                 ax.set_xlim(0, end_us)
-            top.plot(*capacity(part, run, run.ideal_busbw_bps or 1.0, begin, end_us), color="black", linewidth=0.8, linestyle="--")
+            top.plot(
+                *capacity(part, run, run.ideal_busbw_bps or 1.0, begin, end_us),
+                color="black",
+                linewidth=0.8,
+                linestyle="--",
+            )
             top.plot(x, y, color=colour, linewidth=1.1)
             top.set(ylim=(0, 118), yticks=[0, 50, 100], ylabel="goodput\n[% of ideal]")
             top.tick_params(labelbottom=False)
-            title = f"{part.manifest.scenario.name}, {run.world}: {run.placement} ranks, seed {run.seed}"
+            title = (
+                f"{part.manifest.scenario.name}, {run.world}: {run.placement} ranks, seed "
+                f"{run.seed}"
+            )
             top.set_title(title, fontsize=7.5)
             lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_us, BINS + 1))
-            bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
-            bottom.set(ylim=(0, max(4, 1.1 * lost.max(initial=0))), ylabel=f"lost per\n{duration(1e3 * end_us / BINS)}")
+            bottom.bar(
+                np.linspace(0, end_us, BINS + 1)[:-1],
+                lost,
+                width=end_us / BINS,
+                align="edge",
+                color="black",
+                linewidth=0,
+            )
+            bottom.set(
+                ylim=(0, max(4, 1.1 * lost.max(initial=0))),
+                ylabel=f"lost per\n{duration(1e3 * end_us / BINS)}",
+            )
             bottom.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-        legend(fig, [line("seen", colour, "-", 1.1), line("what theory leaves", "black", "--"), fault_area()], 3)
+        legend(
+            fig,
+            [
+                line("seen", colour, "-", 1.1),
+                line("what theory leaves", "black", "--"),
+                fault_area(),
+            ],
+            3,
+        )
         return save(fig, directory, name, [run for _, run, _ in panel_runs])
 
 
-# --- flows ---------------------------------------------------------------------------------------------------------
+# --- flows ----------------------------------------------------------------------------------------
 
 
 def rates(stored: Stored, run: Run, name: str, span_us: float) -> tuple[Any, Any]:
@@ -81,7 +133,9 @@ def rates(stored: Stored, run: Run, name: str, span_us: float) -> tuple[Any, Any
     begin_ns, bin_ns = stored.begin_ns(run) or 0, float(bins["bin_ns"].max()) if len(bins) else 1.0
     width_ns = bin_ns * max(1, round(span_us * 1e3 / BINS / bin_ns))
     edges = np.arange(begin_ns, begin_ns + span_us * 1e3 + 1, width_ns)
-    received_bytes, _ = np.histogram(bins["t_ns"] + bin_ns / 2, bins=edges, weights=bins["rx_bytes"])
+    received_bytes, _ = np.histogram(
+        bins["t_ns"] + bin_ns / 2, bins=edges, weights=bins["rx_bytes"]
+    )
     return (edges[:-1] + width_ns / 2 - begin_ns) / 1e3, received_bytes * 8e9 / width_ns
 
 
@@ -95,13 +149,25 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
     if not runs:
         return []
     with styled():
-        fig, axes = panels(len(runs), 0.9 + 1.3 * len(runs), x="time since the flows began [µs]", y="goodput [% of line]", sharey=True)
+        fig, axes = panels(
+            len(runs),
+            0.9 + 1.3 * len(runs),
+            x="time since the flows began [µs]",
+            y="goodput [% of line]",
+            sharey=True,
+        )
         for ax, (results, run) in zip(axes, runs, strict=True):
             span, begin = _span_us(run), results.begin_ns(run) or 0
             fault_bands(ax, results.outages(run), begin, span)
             for (flow, row), colour in zip(run.flows.items(), FLOWS, strict=False):
                 x, y = rates(results, run, flow, span)
-                ax.plot(x, 100 * y / row.line_bps, color=colour, linewidth=1.1, label=f"{row.src} to {row.dst}")
+                ax.plot(
+                    x,
+                    100 * y / row.line_bps,
+                    color=colour,
+                    linewidth=1.1,
+                    label=f"{row.src} to {row.dst}",
+                )
             lossy = {f.probability for f in run.failovers if f.kind == "path-loss"}
             what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run.fabric]
             ax.set_title(f"{what[0]}, seed {run.seed}", fontsize=7.5)
@@ -110,7 +176,7 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
         return save(fig, directory, name, [run for _, run in runs])
 
 
-# --- the start -----------------------------------------------------------------------------------------------------
+# --- the start ------------------------------------------------------------------------------------
 
 
 def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -127,10 +193,23 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
             y = np.arange(1, len(times) + 1) / run.ranks
             dead, found = run.dead_at_start.evs, run.dead_at_start.found
             label = f"seed {run.seed}: {found} of {dead} dead paths found"
-            ax.step([0, *times, end], [0, *y, y[-1]], where="post", color=colour, linestyle=styles[number % 4], linewidth=1.1, label=label)
+            ax.step(
+                [0, *times, end],
+                [0, *y, y[-1]],
+                where="post",
+                color=colour,
+                linestyle=styles[number % 4],
+                linewidth=1.1,
+                label=label,
+            )
         ax.axhline(5, color="black", linewidth=0.8, linestyle=":")
         note(ax, "paper: less than 5", (0, 5), (3, 2))
-        ax.set(xlim=(0, end), ylim=(0, None), xlabel="time since traffic began [µs]", ylabel="packets lost so far\nper queue pair")
+        ax.set(
+            xlim=(0, end),
+            ylim=(0, None),
+            xlabel="time since traffic began [µs]",
+            ylabel="packets lost so far\nper queue pair",
+        )
         ax.set_title(f"Start of a job with dead paths, {runs[0][0].ranks} queue pairs")
         legend(fig, ax.get_legend_handles_labels()[0], 1)
         return save(fig, directory, name, [run for run, _ in runs])

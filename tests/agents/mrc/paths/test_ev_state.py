@@ -20,11 +20,15 @@ WANTED: dict[int, tuple[int | None, ...]] = {
 def test_every_pair(state: int, event: int) -> None:
     after = WANTED[state][event]
     if after is None:
-        with pytest.raises(ValueError, match=f"{s.STATE_NAMES[state]} cannot be {s.EVENT_NAMES[event]}"):
+        with pytest.raises(
+            ValueError, match=f"{s.STATE_NAMES[state]} cannot be {s.EVENT_NAMES[event]}"
+        ):
             s.next_state(state, event)
     else:
         assert s.next_state(state, event) == after
 
 
 def test_denied_ends_by_nothing_but_allow() -> None:
-    assert [event for (state, event), after in s.TRANSITIONS.items() if state == s.DENIED != after] == [s.ALLOW]
+    assert [
+        event for (state, event), after in s.TRANSITIONS.items() if state == s.DENIED != after
+    ] == [s.ALLOW]

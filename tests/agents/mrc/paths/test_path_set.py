@@ -82,7 +82,9 @@ def test_skip_is_passed_over_once_and_is_good_again() -> None:
 
 
 @given(st.integers(0, 1000), st.sets(st.integers(0, 3)))
-def test_one_packet_restores_at_most_one_ev_and_takes_a_good_one_if_there_is(seed: int, marked: set[int]) -> None:
+def test_one_packet_restores_at_most_one_ev_and_takes_a_good_one_if_there_is(
+    seed: int, marked: set[int]
+) -> None:
     p = paths(seed=seed)
     for _ in range(seed % 4):
         picked(p, 0, 0)
@@ -98,7 +100,9 @@ def test_one_packet_restores_at_most_one_ev_and_takes_a_good_one_if_there_is(see
 
 
 @given(st.integers(0, 1000), st.sets(st.integers(0, 3), max_size=3), st.integers(0, 3))
-def test_whatever_the_lap_an_ev_that_is_not_held_is_found(seed: int, held: set[int], before: int) -> None:
+def test_whatever_the_lap_an_ev_that_is_not_held_is_found(
+    seed: int, held: set[int], before: int
+) -> None:
     p = paths(seed=seed)
     for _ in range(before):
         picked(p, 0, 0)
@@ -139,7 +143,13 @@ def test_a_lost_ev_is_out_at_once_and_replaced_from_its_plane() -> None:
     assert set(p.active[1]) & spare and {path.plane for path in p.active[1]} == {1}
     assert out.index not in laps(p, 1, 50)
     ((t, kind, fields),) = p.log
-    assert (t, kind, fields["from"], fields["to"], fields["cause"]) == (5, "ev", "GOOD", "ASSUMED_BAD", "order")
+    assert (t, kind, fields["from"], fields["to"], fields["cause"]) == (
+        5,
+        "ev",
+        "GOOD",
+        "ASSUMED_BAD",
+        "order",
+    )
 
 
 def test_without_backup_the_set_shrinks_and_an_empty_plane_is_not_live() -> None:
@@ -294,7 +304,10 @@ def test_probe_gaps_start_at_srtt_double_and_are_capped() -> None:
         assert due(p, now) == 5
         p.probe_sent(now, p.all[5])
     for k, gap in enumerate(gaps):
-        nominal = max(min(base << max(0, k - 1), p.config.probe_cap_rtts * base), 2 * base if k else base)  # an answer has two RTTs
+        # an answer has two RTTs
+        nominal = max(
+            min(base << max(0, k - 1), p.config.probe_cap_rtts * base), 2 * base if k else base
+        )
         assert 0.75 * nominal <= gap <= 1.25 * nominal, k
 
 
@@ -368,7 +381,7 @@ def test_denied_is_left_by_allow_only_and_then_by_proof() -> None:
     assert p.all[5].state == ev_state.GOOD and p.all[5].in_use
 
 
-# --- congested again and again ---------------------------------------------------------------------------------------
+# --- congested again and again --------------------------------------------------------------------
 
 
 def test_an_ev_marked_again_and_again_makes_room_for_the_backup_that_has_rested_longest() -> None:
@@ -379,7 +392,12 @@ def test_an_ev_marked_again_and_again_makes_room_for_the_backup_that_has_rested_
         p.marked(hot)
     assert hot.in_use and p.swaps == 0
     p.marked(hot)
-    assert not hot.in_use and p.active[3] == [rested, other] and p.backup[3][-1] is hot and p.swaps == 1
+    assert (
+        not hot.in_use
+        and p.active[3] == [rested, other]
+        and p.backup[3][-1] is hot
+        and p.swaps == 1
+    )
     assert p.in_rotation == 16 and sum(path.in_use for path in p.all) == 16
     for _ in range(4):  # the other planes have not moved, and the backup has a row of its own
         p.marked(other)
@@ -415,7 +433,9 @@ def test_what_was_swapped_out_may_be_given_up_and_comes_back_last() -> None:
 
 def test_where_switches_hash_evs_an_eighth_of_them_stand_by() -> None:
     hashed = paths(DEMO.with_(name="demo-ecmp", routing="ecmp"))
-    assert [(len(hashed.active[plane]), len(hashed.backup[plane])) for plane in range(4)] == [(28, 4)] * 4
+    assert [(len(hashed.active[plane]), len(hashed.backup[plane])) for plane in range(4)] == [
+        (28, 4)
+    ] * 4
     assert [len(paths().backup[plane]) for plane in range(4)] == [0] * 4
     assert [len(paths(WIDE, backup_share=0.25).backup[plane]) for plane in range(8)] == [4] * 8
 
@@ -427,4 +447,7 @@ def test_a_flow_that_is_bound_to_evs_begins_with_the_first_of_each_plane(seed: i
         assert sorted(ev_fields(path.ev)[1] for path in p.active[plane]) == [0, 1, 2, 3]
         assert sorted(ev_fields(path.ev)[1] for path in p.backup[plane]) == list(range(4, 16))
     drawn = paths(WIDE, seed, backup_share=0.75)
-    assert any(sorted(ev_fields(path.ev)[1] for path in drawn.active[plane]) != [0, 1, 2, 3] for plane in range(8))
+    assert any(
+        sorted(ev_fields(path.ev)[1] for path in drawn.active[plane]) != [0, 1, 2, 3]
+        for plane in range(8)
+    )

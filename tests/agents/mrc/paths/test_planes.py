@@ -26,7 +26,8 @@ SRTT = US
 
 
 class Planes:
-    """Paths from h0 to h7 (or h1, under the same T0) with health and suspicion; EVs 0-3 are plane 0's, and so on."""
+    """Paths from h0 to h7 (or h1, under the same T0) with health and suspicion; EVs 0-3 are plane
+    0's, and so on."""
 
     def __init__(self, fabric: Fabric = DEMO, peer: int = 7, **options: Any) -> None:
         evs = list(path_evs(fabric, 0, peer))
@@ -57,7 +58,12 @@ class Planes:
 
 
 def test_what_the_table_does_not_name_cannot_happen() -> None:
-    named = {(USED, CLOSED): DOWN, (PROVING, CLOSED): DOWN, (DOWN, OPENED): PROVING, (PROVING, ANSWERED): USED}
+    named = {
+        (USED, CLOSED): DOWN,
+        (PROVING, CLOSED): DOWN,
+        (DOWN, OPENED): PROVING,
+        (PROVING, ANSWERED): USED,
+    }
     for pair in itertools.product((USED, DOWN, PROVING), (CLOSED, OPENED, ANSWERED)):
         if pair in named:
             assert plane_state.next_state(*pair) == named[pair]
@@ -153,7 +159,7 @@ def test_without_another_plane_there_is_no_hold_down() -> None:
     assert p.health.probe_at[0] == later  # and so is what opens
 
 
-# --- suspicion -------------------------------------------------------------------------------------------------
+# --- suspicion ------------------------------------------------------------------------------------
 
 
 def test_two_evs_of_a_plane_with_nothing_heard_since_condemn_it() -> None:
@@ -164,7 +170,11 @@ def test_two_evs_of_a_plane_with_nothing_heard_since_condemn_it() -> None:
     assert p.lose(5, sent + 1) == 2000  # both losses are given back to the window
     assert p.states(1) == {ev_state.ASSUMED_BAD} and p.paths.live_planes == 3
     assert p.states(0) == p.states(2) == {ev_state.GOOD}
-    assert p.suspicion.excused(1, p.now - 1) and not p.suspicion.excused(1, p.now) and not p.suspicion.excused(0, p.now - 1)
+    assert (
+        p.suspicion.excused(1, p.now - 1)
+        and not p.suspicion.excused(1, p.now)
+        and not p.suspicion.excused(0, p.now - 1)
+    )
 
 
 def test_what_was_not_guilty_itself_is_back_with_one_clean_answer() -> None:
@@ -172,7 +182,8 @@ def test_what_was_not_guilty_itself_is_back_with_one_clean_answer() -> None:
     for ev in (4, 5):
         p.lose(ev, p.now - SRTT)
     assert [path.need for path in p.paths.all[4:8]] == [3, 3, 1, 1]
-    p.paths.probe_answered(p.now + SRTT, p.paths.all[4], p.now + 1, SRTT)  # the first of an empty plane readmits in any case
+    # the first of an empty plane readmits in any case
+    p.paths.probe_answered(p.now + SRTT, p.paths.all[4], p.now + 1, SRTT)
     assert p.paths.all[4].state == ev_state.GOOD
     for ev, state in ((6, ev_state.GOOD), (5, ev_state.ASSUMED_BAD)):
         p.paths.probe_answered(p.now + SRTT, p.paths.all[ev], p.now + 1, SRTT)
@@ -183,7 +194,8 @@ def test_an_acknowledgement_of_what_was_sent_later_clears_the_plane() -> None:
     p = Planes()
     p.suspicion.acked_ps[1] = p.now - SRTT
     for ev in (4, 5, 6):
-        assert p.lose(ev, p.now - SRTT - ev) == 0  # all sent before that: single paths are dead, others live
+        # all sent before that: single paths are dead, others live
+        assert p.lose(ev, p.now - SRTT - ev) == 0
     assert p.states(1) == {ev_state.ASSUMED_BAD, ev_state.GOOD}
     assert p.lose(4, p.now - SRTT + 1) == 0 and p.lose(5, p.now - SRTT + 1) > 0
 

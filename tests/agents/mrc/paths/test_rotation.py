@@ -1,4 +1,5 @@
-"""Where rotations over planes begin: dealt evenly at senders and at receivers, whatever the length of messages."""
+"""Where rotations over planes begin: dealt evenly at senders and at receivers, whatever the length
+of messages."""
 
 from __future__ import annotations
 
@@ -44,15 +45,20 @@ def test_wishes_of_an_all_to_all_are_even_at_both_ends(planes: int, hosts: int) 
         out = [wishes[host].plane((host + k) % hosts, 0) for k in range(1, hosts)]
         assert apart([out.count(p) for p in range(planes)]) <= 1
         into = Counter(wishes[sender].plane(host, 0) for sender in range(hosts) if sender != host)
-        # Senders from this host down to 0 and from the last one down to this one are two rows, in blocks of as many as there are planes.
+        # Senders from this host down to 0 and from the last one down to this one are two rows, in
+        # blocks of as many as there are planes.
         assert apart([into[p] for p in range(planes)]) <= 4
     # In a ring every host has one queue pair: they must not all begin on one plane.
     ring = Counter(wishes[host].plane((host + 1) % hosts, 0) for host in range(hosts))
     assert max(ring.values()) <= max(2, -(-2 * hosts // planes))
 
 
-@pytest.mark.parametrize(("planes", "t0s", "hosts", "packets"), [(4, 2, 4, 5), (3, 2, 5, 1), (5, 4, 2, 7)])
-def test_an_all_to_all_loads_all_planes_alike_whatever_the_length_of_messages(planes: int, t0s: int, hosts: int, packets: int) -> None:
+@pytest.mark.parametrize(
+    ("planes", "t0s", "hosts", "packets"), [(4, 2, 4, 5), (3, 2, 5, 1), (5, 4, 2, 7)]
+)
+def test_an_all_to_all_loads_all_planes_alike_whatever_the_length_of_messages(
+    planes: int, t0s: int, hosts: int, packets: int
+) -> None:
     fabric = near(Fabric("made", planes, t0s, 4, hosts))
     n = fabric.host_count
     pairs = [(a, (a + k) % n) for a in range(n) for k in range(1, n)]
@@ -74,17 +80,22 @@ def test_an_all_to_all_loads_all_planes_alike_whatever_the_length_of_messages(pl
 
 def test_a_retransmission_takes_no_new_packets_turn() -> None:
     fabric = near(Fabric("made", 4, 2, 4, 2))
-    crowd = Crowd(fabric, [(0, 3)], size=199 * fabric.mtu, endless=False, options={"ev_min_active": 16})
+    crowd = Crowd(
+        fabric, [(0, 3)], size=199 * fabric.mtu, endless=False, options={"ev_min_active": 16}
+    )
     drop = Random(3)
     crowd.net.fate = lambda frame, link, now: len(frame) < 1000 or drop.random() > 0.02
     assert crowd.run(2000, until_done=True)
     books = crowd.engines[0].rotation()
     assert crowd.total("retransmitted") >= 5
-    assert all(abs(a - b) <= books["passed"] for a, b in zip(books["sent"], books["due"], strict=True)), books
+    assert all(
+        abs(a - b) <= books["passed"] for a, b in zip(books["sent"], books["due"], strict=True)
+    ), books
 
 
 def test_queue_pairs_take_turns_in_the_order_in_which_they_are_posted_to() -> None:
-    """By peer number, every host of an all-to-all would send to the same peer at the same moment."""
+    """By peer number, every host of an all-to-all would send to the same peer at the same
+    moment."""
     fabric = near(Fabric("made", 4, 2, 4, 3))
     crowd = Crowd(fabric, [(2, 0), (2, 1), (2, 3), (2, 4)], size=fabric.mtu, endless=False)
     order: list[int] = []

@@ -1,4 +1,5 @@
-"""The receiving half alone: the bitmap tells the truth and everything, completions come in order, each check has its syndrome."""
+"""The receiving half alone: the bitmap tells the truth and everything, completions come in order,
+each check has its syndrome."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ ASK = wire.F_ACKREQ
 class Peer:
     """Sends to one responder; ``first`` near the wrap of 24 bits is where mistakes hide."""
 
-    def __init__(self, first: int = 0xFFFFF0, receives: int = 1000, config: Config = CONFIG, advice: Advice | None = None) -> None:
+    def __init__(
+        self,
+        first: int = 0xFFFFF0,
+        receives: int = 1000,
+        config: Config = CONFIG,
+        advice: Advice | None = None,
+    ) -> None:
         self.memory = Memory(Random(1))
         self.arena = bytearray(1 << 16)
         self.region = self.memory.register(self.arena)
@@ -37,7 +44,15 @@ class Peer:
             self.r.recv_queue.append(number)
 
     def only(
-        self, k: int, now: int = 0, *, imm: int = -1, msn: int | None = None, rqmsn: int = 0, flags: int = 0, marked: bool = False
+        self,
+        k: int,
+        now: int = 0,
+        *,
+        imm: int = -1,
+        msn: int | None = None,
+        rqmsn: int = 0,
+        flags: int = 0,
+        marked: bool = False,
     ) -> int:
         """The k-th PSN as a one-packet message."""
         op = wire.WRITE_ONLY_IMM if imm >= 0 else wire.WRITE_ONLY
@@ -45,17 +60,37 @@ class Peer:
         assert psn == self.first + k
         va = self.region.va + k * 16 % 60000
         packet = write_packet(
-            op=op, psn=psn, rtx=flags & wire.F_RTX != 0, asks=flags & wire.F_ACKREQ != 0, marked=marked, rqmsn=rqmsn,
-            msn=(k if msn is None else msn) & 0xFFFF, va=va, rkey=self.region.rkey, dmalen=16, imm=imm,
-        )  # fmt: skip
+            op=op,
+            psn=psn,
+            rtx=flags & wire.F_RTX != 0,
+            asks=flags & wire.F_ACKREQ != 0,
+            marked=marked,
+            rqmsn=rqmsn,
+            msn=(k if msn is None else msn) & 0xFFFF,
+            va=va,
+            rkey=self.region.rkey,
+            dmalen=16,
+            imm=imm,
+        )
         return self.r.data(now, packet, BUFFER, 0, 16)
 
     def raw(
-        self, k: int, op: int, length: int, dmalen: int, *, va: int | None = None, rkey: int | None = None, msn: int = 0, rqmsn: int = 0
+        self,
+        k: int,
+        op: int,
+        length: int,
+        dmalen: int,
+        *,
+        va: int | None = None,
+        rkey: int | None = None,
+        msn: int = 0,
+        rqmsn: int = 0,
     ) -> int:
         at = self.region.va if va is None else va
         key = self.region.rkey if rkey is None else rkey
-        packet = write_packet(op=op, psn=self.first + k, rqmsn=rqmsn, msn=msn, va=at, rkey=key, dmalen=dmalen)
+        packet = write_packet(
+            op=op, psn=self.first + k, rqmsn=rqmsn, msn=msn, va=at, rkey=key, dmalen=dmalen
+        )
         return self.r.data(0, packet, BUFFER, 0, length)
 
     def sack(self) -> tuple[int, int, int]:
@@ -68,8 +103,11 @@ class Peer:
 
 @settings(deadline=None)
 @given(st.data(), st.integers(1, 400), st.floats(0.0, 0.95))
-def test_bits_tell_the_truth_and_all_holes_are_told(data: st.DataObject, n: int, loss: float) -> None:
-    """Any arrival order, any subset lost: no SACK lies, cack is the edge, and at the end every hole is told, and every arrival was once."""
+def test_bits_tell_the_truth_and_all_holes_are_told(
+    data: st.DataObject, n: int, loss: float
+) -> None:
+    """Any arrival order, any subset lost: no SACK lies, cack is the edge, and at the end every hole
+    is told, and every arrival was once."""
     rng = Random(data.draw(st.integers(0, 1 << 32)))
     order = list(range(n))
     reach = data.draw(st.sampled_from([1, 8, 100, 400]))
@@ -188,7 +226,9 @@ def test_completions_and_immediates_come_in_psn_order() -> None:
     Random(5).shuffle(todo)
     for k, imm, rqmsn in todo:
         assert peer.only(k, imm=imm, rqmsn=rqmsn) == NEW
-    assert [(c.wr_id, c.imm, c.kind, c.status) for c in peer.r.completions] == [(j, 1000 + 3 * j, RECEIVE, OK) for j in range(20)]
+    assert [(c.wr_id, c.imm, c.kind, c.status) for c in peer.r.completions] == [
+        (j, 1000 + 3 * j, RECEIVE, OK) for j in range(20)
+    ]
     assert (peer.r.msn, peer.r.last_done, peer.r.nak) == (60, peer.first + 59, 0)
 
 
@@ -211,7 +251,9 @@ def test_sack_rules() -> None:
         k = peer.r.expected - peer.first
         peer.only(k, flags=flags, marked=marked)
         assert peer.r.sack_due
-        assert peer.r.trigger.m == (1 if marked else 0) and peer.r.trigger.rtx == bool(flags & wire.F_RTX)
+        assert peer.r.trigger.m == (1 if marked else 0) and peer.r.trigger.rtx == bool(
+            flags & wire.F_RTX
+        )
 
 
 def test_a_sack_after_16_kb_where_a_packet_counts_at_least_1_kb() -> None:
@@ -226,7 +268,8 @@ def test_a_sack_after_16_kb_where_a_packet_counts_at_least_1_kb() -> None:
             n += 1
         peer.sack()
         counts.add(n)
-    assert min(counts) >= 12 and max(counts) <= 20 and len(counts) > 3  # 16 of 1 KB, jittered by 25 %
+    # 16 of 1 KB, jittered by 25 %
+    assert min(counts) >= 12 and max(counts) <= 20 and len(counts) > 3
 
 
 def test_an_asked_for_sack_comes_again_when_nothing_is_missing() -> None:
@@ -247,11 +290,16 @@ INVALID, ACCESS, OPERATION = wire.SYNDROME_INVALID, wire.SYNDROME_ACCESS, wire.S
 @pytest.mark.parametrize(
     "op, length, dmalen",
     [
-        (wire.WRITE_ONLY, 10, 11), (wire.WRITE_ONLY, 11, 10), (wire.WRITE_FIRST, MTU - 1, 4 * MTU), (wire.WRITE_FIRST, MTU, MTU),
-        (wire.WRITE_MIDDLE, MTU - 4, 4 * MTU), (wire.WRITE_LAST, 0, 2 * MTU), (wire.WRITE_ONLY, MTU + 4, MTU + 4),
+        (wire.WRITE_ONLY, 10, 11),
+        (wire.WRITE_ONLY, 11, 10),
+        (wire.WRITE_FIRST, MTU - 1, 4 * MTU),
+        (wire.WRITE_FIRST, MTU, MTU),
+        (wire.WRITE_MIDDLE, MTU - 4, 4 * MTU),
+        (wire.WRITE_LAST, 0, 2 * MTU),
+        (wire.WRITE_ONLY, MTU + 4, MTU + 4),
         (wire.WRITE_LAST, MTU + 4, 4 * MTU),
     ],
-)  # fmt: skip
+)
 def test_lengths_that_cannot_be_are_invalid(op: int, length: int, dmalen: int) -> None:
     peer = Peer()
     assert peer.raw(3, op, length, dmalen) == REFUSED
@@ -263,7 +311,10 @@ def test_rkey_and_bounds(what: str) -> None:
     peer = Peer()
     base, size = peer.region.va, peer.region.length
     va = {"rkey": base, "below": base - 1, "above": base + size, "end": base + size - 15}[what]
-    assert peer.raw(0, wire.WRITE_ONLY, 16, 16, va=va, rkey=peer.region.rkey ^ (what == "rkey")) == REFUSED
+    assert (
+        peer.raw(0, wire.WRITE_ONLY, 16, 16, va=va, rkey=peer.region.rkey ^ (what == "rkey"))
+        == REFUSED
+    )
     assert peer.r.nak == ACCESS and not any(peer.arena)
 
 
@@ -280,9 +331,17 @@ def test_a_zero_length_write_needs_no_memory_and_takes_one_psn() -> None:
 
 
 @pytest.mark.parametrize(
-    "ops", [(wire.WRITE_MIDDLE,), (wire.WRITE_LAST,), (wire.WRITE_FIRST, wire.WRITE_ONLY), (wire.WRITE_FIRST, wire.WRITE_FIRST)]
+    "ops",
+    [
+        (wire.WRITE_MIDDLE,),
+        (wire.WRITE_LAST,),
+        (wire.WRITE_FIRST, wire.WRITE_ONLY),
+        (wire.WRITE_FIRST, wire.WRITE_FIRST),
+    ],
 )
-def test_opcode_sequences_that_cannot_be_are_invalid_in_any_arrival_order(ops: tuple[int, ...]) -> None:
+def test_opcode_sequences_that_cannot_be_are_invalid_in_any_arrival_order(
+    ops: tuple[int, ...],
+) -> None:
     for order in (range(len(ops)), reversed(range(len(ops)))):
         peer = Peer()
         for k in order:
@@ -323,11 +382,22 @@ def test_reverse_evs_rotate_over_planes_and_pass_over_a_quiet_one() -> None:
     assert {peer.r.reverse.next() for _ in range(4)} == {0x10001}
 
 
-# --- what came without its payload ---------------------------------------------------------------------------------
+# --- what came without its payload ----------------------------------------------------------------
 
 
-def cut(peer: Peer, k: int, now: int = 0, *, ev: int = 0x10001, ts: int = 77, rtx: bool = False, last_hop: bool = False) -> bool:
-    packet = write_packet(psn=peer.r.absolute(peer.first + k & 0xFFFFFF), ev=ev, ts=ts, rtx=rtx, marked=True)
+def cut(
+    peer: Peer,
+    k: int,
+    now: int = 0,
+    *,
+    ev: int = 0x10001,
+    ts: int = 77,
+    rtx: bool = False,
+    last_hop: bool = False,
+) -> bool:
+    packet = write_packet(
+        psn=peer.r.absolute(peer.first + k & 0xFFFFFF), ev=ev, ts=ts, rtx=rtx, marked=True
+    )
     return peer.r.trimmed(now, packet, last_hop)
 
 
@@ -339,7 +409,13 @@ def test_a_trimmed_packet_that_is_missing_is_to_be_told_and_is_not_received(k: i
     peer.r.sack_built()
     before = (peer.r.expected, peer.r.received, peer.r.high, peer.r.inflow.bytes, peer.r.since_sack)
     assert cut(peer, k)
-    assert before == (peer.r.expected, peer.r.received, peer.r.high, peer.r.inflow.bytes, peer.r.since_sack)
+    assert before == (
+        peer.r.expected,
+        peer.r.received,
+        peer.r.high,
+        peer.r.inflow.bytes,
+        peer.r.since_sack,
+    )
     assert not peer.r.sack_due and not peer.r.ack_due and peer.r.nak == 0
     if k < CONFIG.mpr:
         assert peer.only(k) == NEW
@@ -367,9 +443,16 @@ def test_the_last_hops_trims_ask_for_less_for_a_base_rtt() -> None:
     peer = Peer()
     assert peer.r.window_advice(0) == 0
     cut(peer, 3, 1000)
-    assert peer.r.window_advice(1001) == 0, "some link on the way: every sender's own paths are to be skipped"
+    assert peer.r.window_advice(1001) == 0, (
+        "some link on the way: every sender's own paths are to be skipped"
+    )
     cut(peer, 3, 2000, last_hop=True)
-    assert peer.r.window_advice(2000) == CONFIG.receiver_penalty == peer.r.window_advice(2000 + RTT - 1) == 16
+    assert (
+        peer.r.window_advice(2000)
+        == CONFIG.receiver_penalty
+        == peer.r.window_advice(2000 + RTT - 1)
+        == 16
+    )
     assert peer.r.window_advice(2000 + RTT) & 0x7F == 0
     cut(peer, 3, 3000 + RTT, last_hop=True)
     assert peer.r.window_advice(2999 + 2 * RTT) == 16
@@ -388,7 +471,9 @@ def test_how_much_less_is_an_option(penalty: int) -> None:
     cut(peer, 0, 1000, last_hop=True)
     assert peer.r.window_advice(1001) == penalty
     if not penalty:
-        assert peer.r.window_advice(1001 + 10 * RTT) == 0, "nothing was taken, nothing is given back"
+        assert peer.r.window_advice(1001 + 10 * RTT) == 0, (
+            "nothing was taken, nothing is given back"
+        )
 
 
 def test_windows_are_given_back_once_nobody_else_sends_to_this_host() -> None:
@@ -425,7 +510,9 @@ def test_who_brings_less_than_its_share_is_spared() -> None:
     assert peers[2].r.window_advice(5 * RTT) == 0, "still by the old shares"
     for p in peers:
         cut(p, 10, 5 * RTT, last_hop=True)
-    assert [p.r.window_advice(5 * RTT + 1) & 0x7F for p in peers] == [0, 0, 16], "only what came since the last look counts"
+    assert [p.r.window_advice(5 * RTT + 1) & 0x7F for p in peers] == [0, 0, 16], (
+        "only what came since the last look counts"
+    )
 
 
 def test_who_sends_nothing_is_nobody_in_the_mean() -> None:

@@ -1,7 +1,8 @@
-"""Section 7 of the protocol once more, written from its text, plain and slow: what the engine's NSCC must agree with at every event.
+"""Section 7 of the protocol once more, written from its text, plain and slow: what the engine's
+NSCC must agree with at every event.
 
-Its only liberties are the ones that the text leaves to us: the mean over the last base RTT, that what gathers under QuickAdapt is void, and
-that a trim speaks for the period in which it came.
+Its only liberties are the ones that the text leaves to us: the mean over the last base RTT, that
+what gathers under QuickAdapt is void, and that a trim speaks for the period in which it came.
 Bytes and picoseconds, floats throughout, every sample kept for ever.
 """
 
@@ -67,7 +68,16 @@ class Plain:
         recent = [x for at, x in self.history if now - at <= self.base_rtt]
         return sum(recent) / len(recent)
 
-    def on_sack(self, now: float, news: float, in_flight: float, ecn: bool, rtt: float | None, penalty: int, restore: bool) -> None:
+    def on_sack(
+        self,
+        now: float,
+        news: float,
+        in_flight: float,
+        ecn: bool,
+        rtt: float | None,
+        penalty: int,
+        restore: bool,
+    ) -> None:
         self.ignored += news
         self.received += news
         self.achieved += news

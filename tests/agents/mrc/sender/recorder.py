@@ -1,8 +1,9 @@
-"""What one QP's congestion control is told during an incast, written down: ``python -m tests.agents.mrc.sender.recorder`` makes
-data/incast.jsonl.
+"""What one QP's congestion control is told during an incast, written down: ``python -m
+tests.agents.mrc.sender.recorder`` makes data/incast.jsonl.
 
-Two planes, three senders on one receiver behind two uplinks each plane, so that T0's uplinks mark and its downlinks trim; later two
-senders stop, then a port goes down and comes back. The first line says for what configuration, each other line is one call.
+Two planes, three senders on one receiver behind two uplinks each plane, so that T0's uplinks mark
+and its downlinks trim; later two senders stop, then a port goes down and comes back. The first line
+says for what configuration, each other line is one call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Recorder(Congestion):
         if live != self.inner.live:
             self._tell("planes_changed", live)
 
-    def on_sack(self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool) -> None:
+    def on_sack(
+        self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool
+    ) -> None:
         self._tell("on_sack", now, news, in_flight, ecn, rtt, penalty, restore)
 
     def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:
@@ -54,7 +57,12 @@ class Recorder(Congestion):
 
 def record() -> tuple[dict[str, Any], list[list[Any]]]:
     """Run the story; the configuration and the calls of the first sender's QP."""
-    crowd = Crowd(FABRIC, [(3, 0), (4, 0), (5, 0)], options={"congestion": "tests.agents.mrc.sender.recorder:Recorder"}, size=60_000)
+    crowd = Crowd(
+        FABRIC,
+        [(3, 0), (4, 0), (5, 0)],
+        options={"congestion": "tests.agents.mrc.sender.recorder:Recorder"},
+        size=60_000,
+    )
     engine = crowd.engines[3]
     mine: Any = engine.qps[crowd.flows[0].qpn].requester.congestion
     crowd.run(40)

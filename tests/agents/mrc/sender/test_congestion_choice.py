@@ -1,4 +1,5 @@
-"""The option ``congestion``: what is there, anybody's own, each way to get it wrong in a line; and what an algorithm is told of a SACK."""
+"""The option ``congestion``: what is there, anybody's own, each way to get it wrong in a line; and
+what an algorithm is told of a SACK."""
 
 from __future__ import annotations
 
@@ -79,7 +80,9 @@ def test_anybodys_own_is_named_by_module_and_class() -> None:
     rig = Rig(SMALL, 0, 3, 3000, {"congestion": f"{__name__}:OnePacket"})
     data = bytes(range(250)) * 12
     flying: list[int] = []
-    rig.net.trace = lambda now, port, frame: flying.append(rig.a.engine.counters()["in_flight_bytes"])
+    rig.net.trace = lambda now, port, frame: flying.append(
+        rig.a.engine.counters()["in_flight_bytes"]
+    )
     rig.write(1, data)
     assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK and rig.b.memory[64:-64] == data
@@ -89,13 +92,20 @@ def test_anybodys_own_is_named_by_module_and_class() -> None:
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("reno", "nscc and fixed"), ("", "nscc and fixed"), ("NSCC", "nscc and fixed"), ("no.such.module:Class", "no.such"),
-        (f"{__name__}:Missing", "Missing"), (f"{__name__}:", "congestion"), (":OnePacket", "congestion"), (".here:OnePacket", "congestion"),
+        ("reno", "nscc and fixed"),
+        ("", "nscc and fixed"),
+        ("NSCC", "nscc and fixed"),
+        ("no.such.module:Class", "no.such"),
+        (f"{__name__}:Missing", "Missing"),
+        (f"{__name__}:", "congestion"),
+        (":OnePacket", "congestion"),
+        (".here:OnePacket", "congestion"),
         (f"{__name__}:NotOne", "is no agents.mrc.sender.congestion.base.Congestion"),
         (f"{__name__}:config", "is no agents.mrc.sender.congestion.base"),
-        ("os:getcwd", "is no agents.mrc.sender.congestion.base"), ("os:sep", "is no agents.mrc.sender.congestion.base"),
+        ("os:getcwd", "is no agents.mrc.sender.congestion.base"),
+        ("os:sep", "is no agents.mrc.sender.congestion.base"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_name_is_told_in_a_line(name: str, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         Endpoint(DEMO, 0, {"congestion": name}, 1)  # at once, not with the first queue pair
@@ -118,13 +128,23 @@ SIZE = TINY.mtu + 88
 
 
 class Told:
-    """Host b has sent five packets to host a; the test plays a's SACKs and sees what b's algorithm hears of them."""
+    """Host b has sent five packets to host a; the test plays a's SACKs and sees what b's algorithm
+    hears of them."""
 
     def __init__(self) -> None:
-        self.rig = Rig(TINY, 0, 3, 8192, {"congestion": "tests.agents.mrc.sender.recorder:Recorder"})
+        self.rig = Rig(
+            TINY, 0, 3, 8192, {"congestion": "tests.agents.mrc.sender.recorder:Recorder"}
+        )
         engine = self.rig.b.engine
         self.shift = engine.config.ts_shift
-        engine.post_write(self.rig.b.qpn, 1, memoryview(bytes(5 * TINY.mtu)), self.rig.a.region.va, self.rig.a.region.rkey, -1)
+        engine.post_write(
+            self.rig.b.qpn,
+            1,
+            memoryview(bytes(5 * TINY.mtu)),
+            self.rig.a.region.va,
+            self.rig.a.region.rkey,
+            -1,
+        )
         now = NOW
         while engine.qps[self.rig.b.qpn].requester.has_data():
             drain(engine, now)
@@ -132,17 +152,41 @@ class Told:
         self.first = engine.qps[self.rig.b.qpn].first_psn
 
     def sack(
-        self, got: int, rcvd: int, *, trigger: int = 0, rtt: int = 0, m: int = 0, pr: bool = False, pen: int = 0, restore: bool = False,
+        self,
+        got: int,
+        rcvd: int,
+        *,
+        trigger: int = 0,
+        rtt: int = 0,
+        m: int = 0,
+        pr: bool = False,
+        pen: int = 0,
+        restore: bool = False,
         rtx: bool = False,
-    ) -> list[Any]:  # fmt: skip
-        """The first ``got`` have arrived; ``rtt`` in the timestamp's units. The algorithm's last call."""
+    ) -> list[Any]:
+        """The first ``got`` have arrived; ``rtt`` in the timestamp's units. The algorithm's last
+        call."""
         cack = self.first + got - 1
         offset = self.first + trigger - cack
         ext = wire.S_SACK.pack(
-            wire.seth_word(m, pr), offset, 0, 0, 0, cack & 0xFFFFFF, 0, 8, 1, 0, (NOW >> self.shift) - rtt & 0xFFFF, 0,
+            wire.seth_word(m, pr),
+            offset,
+            0,
+            0,
+            0,
+            cack & 0xFFFFFF,
+            0,
+            8,
+            1,
+            0,
+            (NOW >> self.shift) - rtt & 0xFFFF,
+            0,
             restore << 31 | pen << 24 | rcvd,
-        )  # fmt: skip
-        feed(self.rig, bare_frame(self.rig, wire.SACK, ext, cack & 0xFFFFFF | (wire.F_RTX if rtx else 0)))
+        )
+        feed(
+            self.rig,
+            bare_frame(self.rig, wire.SACK, ext, cack & 0xFFFFFF | (wire.F_RTX if rtx else 0)),
+        )
         calls: list[list[Any]] = self.rig.b.engine.qps[self.rig.b.qpn].requester.congestion.calls  # type: ignore[attr-defined]
         return calls[-1]
 
@@ -151,17 +195,64 @@ def test_what_a_sack_tells() -> None:
     t = Told()
     unit = 1 << t.shift
     assert t.sack(1, 17, rtt=9) == ["on_sack", NOW, 17 * 256, 4 * SIZE, False, 9 * unit, 0, False]
-    assert t.sack(2, 34, rtt=11, trigger=1, m=wire.M_SKIP_ONCE) == ["on_sack", NOW, 17 * 256, 3 * SIZE, True, 11 * unit, 0, False]
-    assert t.sack(3, 50, rtt=3, trigger=2, pen=127) == ["on_sack", NOW, 16 * 256, 2 * SIZE, False, 3 * unit, 127, False]
-    assert t.sack(4, 60, rtt=3, trigger=3, restore=True) == ["on_sack", NOW, 10 * 256, SIZE, False, 3 * unit, 0, True]
+    assert t.sack(2, 34, rtt=11, trigger=1, m=wire.M_SKIP_ONCE) == [
+        "on_sack",
+        NOW,
+        17 * 256,
+        3 * SIZE,
+        True,
+        11 * unit,
+        0,
+        False,
+    ]
+    assert t.sack(3, 50, rtt=3, trigger=2, pen=127) == [
+        "on_sack",
+        NOW,
+        16 * 256,
+        2 * SIZE,
+        False,
+        3 * unit,
+        127,
+        False,
+    ]
+    assert t.sack(4, 60, rtt=3, trigger=3, restore=True) == [
+        "on_sack",
+        NOW,
+        10 * 256,
+        SIZE,
+        False,
+        3 * unit,
+        0,
+        True,
+    ]
 
 
-@pytest.mark.parametrize("invalid", [{"trigger": 5}, {"trigger": -1200}, {"rtx": True}, {"pr": True, "trigger": 0}])
+@pytest.mark.parametrize(
+    "invalid", [{"trigger": 5}, {"trigger": -1200}, {"rtx": True}, {"pr": True, "trigger": 0}]
+)
 def test_no_sample_is_told_as_none(invalid: dict[str, Any]) -> None:
-    assert Told().sack(1, 17, rtt=9, pen=5, **invalid) == ["on_sack", NOW, 17 * 256, 4 * SIZE, False, -1, 5, False]
+    assert Told().sack(1, 17, rtt=9, pen=5, **invalid) == [
+        "on_sack",
+        NOW,
+        17 * 256,
+        4 * SIZE,
+        False,
+        -1,
+        5,
+        False,
+    ]
 
 
 def test_an_older_sack_brings_no_news_but_its_sample() -> None:
     t = Told()
     t.sack(2, 34)
-    assert t.sack(1, 17, rtt=9, pen=3) == ["on_sack", NOW, 0, 3 * SIZE, False, 9 << t.shift, 3, False]
+    assert t.sack(1, 17, rtt=9, pen=3) == [
+        "on_sack",
+        NOW,
+        0,
+        3 * SIZE,
+        False,
+        9 << t.shift,
+        3,
+        False,
+    ]

@@ -1,8 +1,10 @@
-"""NSCC against windows worked out by hand from docs/why/protocol.md, section 7: each cell of its table, QuickAdapt, the penalty. What
-happens where they meet, and at each clamp, is test_nscc_streams.py's.
+"""NSCC against windows worked out by hand from docs/why/protocol.md, section 7: each cell of its
+table, QuickAdapt, the penalty. What happens where they meet, and at each clamp, is
+test_nscc_streams.py's.
 
-The numbers here are arithmetic on paper, not the code's constants. One plane at 100 Gb/s with a configured RTT of 12 us, the
-sources' own: BDP 150 kB, so a = 1; trimming, so T = 9 us and b = 0.75; a full packet counts 4000 bytes.
+The numbers here are arithmetic on paper, not the code's constants. One plane at 100 Gb/s with a
+configured RTT of 12 us, the sources' own: BDP 150 kB, so a = 1; trimming, so T = 9 us and b = 0.75;
+a full packet counts 4000 bytes.
 
     largest window  1.5 x BDP         = 225,000 bytes, where it starts
     alpha = 4 a b MTU / T             = 12,000 / 9 us
@@ -11,7 +13,8 @@ sources' own: BDP 150 kB, so a = 1; trimming, so T = 9 us and b = 0.75; a full p
     eta = 0.15 a MTU                  = 600 bytes each 12 us
     no delay to speak of              : below 12 us / 12 = 1 us
     an adjustment                     : each 8 MTU = 32,000 bytes, or each 12 us
-    QuickAdapt                        : periods of 12 + 9 = 21 us, little is less than 225,000 / 8 = 28,125 bytes
+    QuickAdapt                        : periods of 12 + 9 = 21 us, little is less than 225,000 / 8 =
+    28,125 bytes
 """
 
 from __future__ import annotations
@@ -55,21 +58,39 @@ class Bench:
         assert self.n.cwnd == window
 
     def sack(
-        self, d: float, news: int = MTU, *, ecn: bool = False, after: float = 0.1, in_flight: int = 50_000, penalty: int = 0,
-        restore: bool = False, base: float = 12.0,
-    ) -> int:  # fmt: skip
+        self,
+        d: float,
+        news: int = MTU,
+        *,
+        ecn: bool = False,
+        after: float = 0.1,
+        in_flight: int = 50_000,
+        penalty: int = 0,
+        restore: bool = False,
+        base: float = 12.0,
+    ) -> int:
         """``after`` us later a SACK whose trigger took ``base`` + ``d`` us; the window then."""
         self.us += after
         self.n.on_sack(self.now, news, in_flight, ecn, round((base + d) * US), penalty, restore)
         return self.n.cwnd
 
-    def mute(self, news: int = MTU, *, in_flight: int = 50_000, penalty: int = 0, restore: bool = False, ecn: bool = False) -> int:
+    def mute(
+        self,
+        news: int = MTU,
+        *,
+        in_flight: int = 50_000,
+        penalty: int = 0,
+        restore: bool = False,
+        ecn: bool = False,
+    ) -> int:
         """A SACK whose trigger gives no valid RTT."""
         self.us += 0.1
         self.n.on_sack(self.now, news, in_flight, ecn, -1, penalty, restore)
         return self.n.cwnd
 
-    def nack(self, size: int = MTU, *, in_flight: int = 50_000, trimmed: bool = True, after: float = 0.1) -> int:
+    def nack(
+        self, size: int = MTU, *, in_flight: int = 50_000, trimmed: bool = True, after: float = 0.1
+    ) -> int:
         self.us += after
         self.n.on_nack(self.now, size, in_flight, trimmed)
         return self.n.cwnd
@@ -83,7 +104,8 @@ def test_it_starts_with_one_and_a_half_bdp_of_the_live_planes() -> None:
 
 
 def test_what_the_peer_holds_until_its_next_sack_is_allowed_beyond_it() -> None:
-    """Or a sender whose BDP is a few SACKs' worth of data could not fill what is left of its ports."""
+    """Or a sender whose BDP is a few SACKs' worth of data could not fill what is left of its
+    ports."""
     b = Bench(sack_bytes=16_384)
     assert b.n.cwnd == FULL + 16_384
     b.n.planes_changed(4)
@@ -99,10 +121,11 @@ def test_the_largest_window_is_never_under_a_packet() -> None:
     assert Bench(port_rate=10**9).n.cwnd == MTU  # 1.5 x 1 Gb/s x 12 us = 2250 bytes
 
 
-# --- not marked ------------------------------------------------------------------------------------------------
+# --- not marked -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d, grown", [(1, 3413), (4.5, 1920), (6, 1280), (8.9, 42)])  # 32,000 x 12,000 / 9 x (9 - d) / 100,000
+# 32,000 x 12,000 / 9 x (9 - d) / 100,000
+@pytest.mark.parametrize("d, grown", [(1, 3413), (4.5, 1920), (6, 1280), (8.9, 42)])
 def test_proportional_growth_at_other_delays(d: float, grown: int) -> None:
     b = Bench()
     b.shrink_to(100_000)
@@ -120,7 +143,8 @@ def test_fair_growth_at_and_above_the_target_is_the_same_at_any_delay() -> None:
 def test_fast_growth_needs_more_than_a_window_without_delay() -> None:
     b = Bench()
     b.shrink_to(60_000)
-    # 60,000 bytes without delay are not more than the window: proportional, 12,000 / 9 x 60,000 x 9 / 60,000 = 12,000.
+    # 60,000 bytes without delay are not more than the window: proportional, 12,000 / 9 x 60,000 x 9
+    # / 60,000 = 12,000.
     assert b.sack(0, 60_000) == 72_000
     # Now 64,000, not more than 72,000: proportional, 48,000,000 waits for more than 4000 bytes.
     assert b.sack(0) == 72_000
@@ -130,7 +154,7 @@ def test_fast_growth_needs_more_than_a_window_without_delay() -> None:
     assert b.sack(0.99, 12_000) == 79_607
 
 
-# --- marked, above the target ----------------------------------------------------------------------------------
+# --- marked, above the target ---------------------------------------------------------------------
 
 
 def test_decrease_is_by_how_far_the_average_exceeds_the_target() -> None:
@@ -171,7 +195,7 @@ def test_decrease_is_at_most_by_half() -> None:
     assert e.sack(22.5, 0, ecn=True) == 104_000  # 1 - 0.8 x 13.5 / 22.5 = 0.52
 
 
-# --- when growth is applied ------------------------------------------------------------------------------------
+# --- when growth is applied -----------------------------------------------------------------------
 
 
 def test_growth_waits_for_8_packets_or_a_configured_rtt() -> None:
@@ -206,13 +230,14 @@ def test_growth_ends_at_the_largest_window() -> None:
     assert b.n.cwnd == 200_000, "nothing was saved up above the clamp"
 
 
-# --- the receiver's penalty ------------------------------------------------------------------------------------
+# --- the receiver's penalty -----------------------------------------------------------------------
 
 
 def test_the_penalty_takes_128ths_of_what_was_received() -> None:
     b = Bench()
     b.shrink_to(100_000)
-    assert b.sack(3, 32_000, penalty=16, in_flight=300_000) == 96_000  # 16 / 128 x 32,000; and no growth
+    # 16 / 128 x 32,000; and no growth
+    assert b.sack(3, 32_000, penalty=16, in_flight=300_000) == 96_000
     assert b.mute(12_800, penalty=127, in_flight=300_000) == 83_300  # 12,700 of 12,800
 
 
@@ -233,14 +258,15 @@ def test_restore_brings_back_what_was_before_the_first_penalty_once() -> None:
     assert b.mute(restore=True) == 50_000
 
 
-# --- base RTT and planes ---------------------------------------------------------------------------------------
+# --- base RTT and planes --------------------------------------------------------------------------
 
 
 def test_a_shorter_base_rtt_lowers_the_largest_window() -> None:
     b = Bench()
     # 1.5 x 100 Gb/s x 9.6 us, and d = 0.
     assert b.sack(0, 0, base=9.6) == 180_000
-    # From now on delay counts from 9.6 us: 12 us is d = 2.4, 18.6 us is the target. T itself is of the configured RTT.
+    # From now on delay counts from 9.6 us: 12 us is d = 2.4, 18.6 us is the target. T itself is of
+    # the configured RTT.
     b.shrink_to(100_000)
     assert b.sack(0, 32_000, base=9.6 + 9) == 106_400
     assert b.sack(0, 0, base=12) == 106_400
@@ -270,7 +296,7 @@ def test_growth_scales_with_the_planes() -> None:
     assert b.sack(9, 0, after=12) == 114_000  # eta doubled
 
 
-# --- trims, losses and QuickAdapt ------------------------------------------------------------------------------
+# --- trims, losses and QuickAdapt -----------------------------------------------------------------
 
 
 def begun(**changes: Any) -> Bench:
@@ -348,7 +374,8 @@ def test_after_quick_adapt_what_was_in_flight_is_ignored_where_marked() -> None:
     b = begun()
     b.mute(20_000)
     assert b.nack(4000, in_flight=12_000, after=20.9) == 20_000
-    # Trims and marked SACKs of 12,000 bytes are spoken for: neither they nor what they carry change the window.
+    # Trims and marked SACKs of 12,000 bytes are spoken for: neither they nor what they carry change
+    # the window.
     assert b.nack(4000) == 20_000  # 0 ignored before, 4000 with it
     assert b.sack(12, 4000, ecn=True) == 20_000  # 8000
     assert b.nack(3999) == 20_000  # 11,999
@@ -360,7 +387,8 @@ def test_what_is_not_marked_is_not_ignored() -> None:
     b = begun()
     b.mute(20_000)
     assert b.nack(4000, in_flight=100_000, after=20.9) == 20_000
-    assert b.sack(9, 32_000) == 52_600  # 20,000 x 32,000 / 20,000, and eta: 21 us since the first SACK
+    # 20,000 x 32,000 / 20,000, and eta: 21 us since the first SACK
+    assert b.sack(9, 32_000) == 52_600
     assert b.nack(4000, trimmed=False) == 48_600
 
 

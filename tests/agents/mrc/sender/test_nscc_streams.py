@@ -1,4 +1,5 @@
-"""NSCC told whole streams, recorded and made up: at every event its window is the one of a plain second writing of the protocol's rules."""
+"""NSCC told whole streams, recorded and made up: at every event its window is the one of a plain
+second writing of the protocol's rules."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class Pair:
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         self.nscc = Nscc(config, path_rtt)
-        self.plain = Plain(config.port_rate / BYTE, config.base_rtt, path_rtt, config.mtu + 88, config.trimming)
+        self.plain = Plain(
+            config.port_rate / BYTE, config.base_rtt, path_rtt, config.mtu + 88, config.trimming
+        )
         self.plain.window = self.plain.max_wnd
 
     def tell(self, name: str, *args: Any) -> None:
@@ -44,7 +47,8 @@ def stream() -> tuple[dict[str, Any], list[list[Any]]]:
 
 
 def test_a_recorded_incast() -> None:
-    """Windows agree all along, and the recording has what it is for: marks, trims, a penalty and its end, a lost plane."""
+    """Windows agree all along, and the recording has what it is for: marks, trims, a penalty and
+    its end, a lost plane."""
     told, calls = stream()
     path_rtt = told.pop("path_rtt")
     pair = Pair(Config(**told), path_rtt)
@@ -75,12 +79,24 @@ def test_the_story_is_still_one_of_marks_trims_and_penalties() -> None:
 
 
 SIZES = st.sampled_from([0, 256, 1000, 4000, 16_000, 32_000, 60_000])
-DELAYS = st.one_of(st.sampled_from([-1, 0, 9, 10, 45, 89, 90, 91, 119, 120, 360, 480, 481, 1000]), st.integers(0, 300))
+DELAYS = st.one_of(
+    st.sampled_from([-1, 0, 9, 10, 45, 89, 90, 91, 119, 120, 360, 480, 481, 1000]),
+    st.integers(0, 300),
+)
 GAPS = st.sampled_from([0, 1, 2, 10, 30, 60, 119, 120, 121, 210, 240, 500])
 SACKS = st.tuples(
-    st.just("on_sack"), GAPS, SIZES, st.integers(0, 300_000), st.booleans(), DELAYS, st.sampled_from([0, 0, 0, 1, 16, 127]), st.booleans()
+    st.just("on_sack"),
+    GAPS,
+    SIZES,
+    st.integers(0, 300_000),
+    st.booleans(),
+    DELAYS,
+    st.sampled_from([0, 0, 0, 1, 16, 127]),
+    st.booleans(),
 )
-NACKS = st.tuples(st.just("on_nack"), GAPS, st.sampled_from([256, 4000]), st.integers(0, 300_000), st.booleans())
+NACKS = st.tuples(
+    st.just("on_nack"), GAPS, st.sampled_from([256, 4000]), st.integers(0, 300_000), st.booleans()
+)
 OTHERS = st.one_of(
     st.tuples(st.just("on_loss"), GAPS, st.sampled_from([256, 4000, 60_000])),
     st.tuples(st.just("on_wrong_loss"), GAPS, st.sampled_from([256, 4000])),
@@ -92,7 +108,8 @@ STREAMS = st.lists(st.one_of(SACKS, SACKS, SACKS, NACKS, OTHERS), max_size=60)
 @settings(deadline=None, max_examples=200)
 @given(STREAMS, st.booleans(), st.sampled_from([120, 60]), st.integers(1, 4))
 def test_any_stream(events: list[Any], trimming: bool, idle: int, planes: int) -> None:
-    """Any mixture of signals at any gaps, in tenths of a us; ``idle`` is the true RTT, at first unknown."""
+    """Any mixture of signals at any gaps, in tenths of a us; ``idle`` is the true RTT, at first
+    unknown."""
     pair = Pair(Config(RTT, 10**11, 3912, trimming), RTT)
     pair.tell("planes_changed", planes)
     now = 100 * US
@@ -100,7 +117,16 @@ def test_any_stream(events: list[Any], trimming: bool, idle: int, planes: int) -
         now += gap * TENTH
         if name == "on_sack":
             news, in_flight, ecn, d, penalty, restore = args
-            pair.tell(name, now, news, in_flight, ecn, (idle + d) * TENTH if d >= 0 else -1, penalty, restore)
+            pair.tell(
+                name,
+                now,
+                news,
+                in_flight,
+                ecn,
+                (idle + d) * TENTH if d >= 0 else -1,
+                penalty,
+                restore,
+            )
         elif name == "planes_changed":
             pair.tell(name, *args)
         else:
@@ -115,6 +141,15 @@ def test_long_streams_of_one_kind(seed: int) -> None:
         pair = Pair(Config(RTT, 10**11, 3912, True), RTT)
         pair.tell("on_loss", 0, 200_000)
         for k in range(1000):
-            pair.tell("on_sack", 100 * US + k * 13 * TENTH, 4000, 50_000, ecn, RTT if k == 0 else RTT + d * TENTH, 0, False)
+            pair.tell(
+                "on_sack",
+                100 * US + k * 13 * TENTH,
+                4000,
+                50_000,
+                ecn,
+                RTT if k == 0 else RTT + d * TENTH,
+                0,
+                False,
+            )
         if not ecn:
             assert pair.nscc.cwnd == 225_000 + 16_384

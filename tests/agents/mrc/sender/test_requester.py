@@ -1,4 +1,5 @@
-"""The sending half alone: verdicts at exact times, SACK ordering, the RTO's schedule, completions."""
+"""The sending half alone: verdicts at exact times, SACK ordering, the RTO's schedule,
+completions."""
 
 from __future__ import annotations
 
@@ -35,12 +36,27 @@ GAP = 100
 class Sender:
     """A requester that sends into nothing; the test plays the peer."""
 
-    def __init__(self, fabric: Fabric = DEMO, packets: int = 40, messages: int = 1, imm: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        fabric: Fabric = DEMO,
+        packets: int = 40,
+        messages: int = 1,
+        imm: bool = False,
+        **options: Any,
+    ) -> None:
         self.config = Config.from_fabric(fabric, {"window_bdp": 50.0, **options})
         evs = list(path_evs(fabric, 0, fabric.host_count - 1))
         self.log: list[Any] = []
         paths = PathSet(self.config, 7, evs, Random(1), self.log)
-        self.r = Requester(self.config, 16, 7, paths, FixedWindow(self.config, fabric.base_rtt_ps), self.log, Deal(1, Random(0)))
+        self.r = Requester(
+            self.config,
+            16,
+            7,
+            paths,
+            FixedWindow(self.config, fabric.base_rtt_ps),
+            self.log,
+            Deal(1, Random(0)),
+        )
         self.r.start(T0, FIRST, self.config.mpr)
         for k in range(messages):
             self.r.post(k, memoryview(bytes(packets * fabric.mtu)), 0, 1, 5 if imm else -1)
@@ -68,7 +84,15 @@ class Sender:
         """A verdict on the k-th packet, its path to blame."""
         self.r.lose(self.now, self.packet(k), rule, name, True)
 
-    def sack(self, now: int, got: set[int], *, rcvd: int | None = None, high: int | None = None, base: int | None = None) -> int:
+    def sack(
+        self,
+        now: int,
+        got: set[int],
+        *,
+        rcvd: int | None = None,
+        high: int | None = None,
+        base: int | None = None,
+    ) -> int:
         """A SACK from a peer that has ``got`` (relative to FIRST)."""
         edge = 0
         while edge in got:
@@ -77,10 +101,17 @@ class Sender:
         bits = sum(1 << k - at for k in got if at <= k < at + 64)
         cack = FIRST + edge - 1
         fresh = self.r.on_sack(
-            now, cack & 0xFFFFFF, FIRST + at - cack, bits, (len(got) * 16 if rcvd is None else rcvd) & 0xFFFFFF, self.config.mpr >> 7
+            now,
+            cack & 0xFFFFFF,
+            FIRST + at - cack,
+            bits,
+            (len(got) * 16 if rcvd is None else rcvd) & 0xFFFFFF,
+            self.config.mpr >> 7,
         )
         if fresh > 0:
-            self.r.loss.verdicts(self.r, now, cack + 1, FIRST + at, 64, bits, sum(k > edge for k in got))
+            self.r.loss.verdicts(
+                self.r, now, cack + 1, FIRST + at, 64, bits, sum(k > edge for k in got)
+            )
         return fresh
 
     def judge(self) -> None:
@@ -104,7 +135,11 @@ class Sender:
         return next(q for q in range(k + 1, 200) if self.path(q) == self.path(k))
 
     def lost(self) -> list[int]:
-        return [k for k in range(self.r.sent.una - FIRST, self.r.sent.next - FIRST) if self.state(k) == LOST]
+        return [
+            k
+            for k in range(self.r.sent.una - FIRST, self.r.sent.next - FIRST)
+            if self.state(k) == LOST
+        ]
 
     def rules(self) -> list[str]:
         return [f["rule"] for _, kind, f in self.log if kind == "loss"]
@@ -126,13 +161,16 @@ def test_weighted_planes_take_packets_in_proportion_to_the_evs_they_have_left() 
     assert sorted(s.path(k).plane for k in range(4)) == [0, 1, 2, 3]
     for path in s.r.paths.active[0][:2]:
         s.r.paths.lost(s.now, path, s.now, s.r.rtt.srtt, "order")
-    for _ in range(140):  # each waits for its port before it goes: asking twice gains a plane nothing
+    # each waits for its port before it goes: asking twice gains a plane nothing
+    for _ in range(140):
         s.free = vec[i64]([s.now + 10] * 4)
         assert not s.goes()
         s.free = vec[i64]([0] * 4)
         s.send(1)
     counts = [sum(s.path(k).plane == p for k in range(4, 144)) for p in range(4)]
-    assert counts[0] == pytest.approx(20, abs=1) and counts[1:] == pytest.approx([40, 40, 40], abs=1)
+    assert counts[0] == pytest.approx(20, abs=1) and counts[1:] == pytest.approx(
+        [40, 40, 40], abs=1
+    )
 
 
 def test_a_light_plane_sends_when_the_others_are_held() -> None:
@@ -259,11 +297,13 @@ def test_a_sack_overtaken_by_a_d1_judges_nothing_at_the_new_edge() -> None:
 
 
 def test_a_sack_that_shows_all_that_waits_shows_every_hole() -> None:
-    """Bitmaps have 64 bits; of the longest bursts they never reach the end, and an incast without trimming stood still until the timer."""
+    """Bitmaps have 64 bits; of the longest bursts they never reach the end, and an incast without
+    trimming stood still until the timer."""
     s = Sender(packets=200)
     s.send(150)
     late = s.now + 20 * s.config.base_rtt
-    s.sack(late, {40, 149}, base=100)  # one of the two that wait: of what lies between nothing is known
+    # one of the two that wait: of what lies between nothing is known
+    s.sack(late, {40, 149}, base=100)
     assert s.lost() == [0, *range(100, 149)]
     s.sack(late + 1, {40, 149}, base=100, rcvd=64)
     assert s.lost() == [0, *range(100, 149)]
@@ -337,7 +377,9 @@ def test_a_wrong_verdict_is_undone_when_the_first_copy_shows_up() -> None:
 
 
 @pytest.mark.parametrize("after, wrong", [(0.85, 1), (0.95, 0)])
-def test_spurious_below_nine_tenths_of_the_smallest_rtt_after_a_retransmission(after: float, wrong: int) -> None:
+def test_spurious_below_nine_tenths_of_the_smallest_rtt_after_a_retransmission(
+    after: float, wrong: int
+) -> None:
     s = Sender()
     base = s.config.base_rtt
     s.send(40)
@@ -371,7 +413,10 @@ def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:
     assert s.r.spurious == 0 and s.r.loss.patience == 0
 
 
-@pytest.mark.parametrize("count, rtx, valid", [(1, False, True), (1, True, False), (2, True, True), (2, False, False), (3, True, False)])
+@pytest.mark.parametrize(
+    "count, rtx, valid",
+    [(1, False, True), (1, True, False), (2, True, True), (2, False, False), (3, True, False)],
+)
 def test_rtt_samples_are_valid_for_first_0_and_second_1(count: int, rtx: bool, valid: bool) -> None:
     s = Sender()
     s.send(4)
@@ -388,8 +433,12 @@ def test_no_sample_from_what_was_never_sent(k: int) -> None:
     assert s.r.rtt.samples == 0
 
 
-@pytest.mark.parametrize("cack, offset, bits", [(4, 1, 0), (-1, 1, 1 << 4), (-1, 300, 1), (1 << 20, 1, 0)])
-def test_a_sack_of_what_was_never_sent_is_counted_and_changes_nothing(cack: int, offset: int, bits: int) -> None:
+@pytest.mark.parametrize(
+    "cack, offset, bits", [(4, 1, 0), (-1, 1, 1 << 4), (-1, 300, 1), (1 << 20, 1, 0)]
+)
+def test_a_sack_of_what_was_never_sent_is_counted_and_changes_nothing(
+    cack: int, offset: int, bits: int
+) -> None:
     s = Sender()
     s.send(4)
     assert s.r.on_sack(s.now, FIRST + cack & 0xFFFFFF, offset, bits, 5, 8) == -1
@@ -409,7 +458,9 @@ def test_d1_completes_in_order_and_an_old_one_says_nothing() -> None:
     s.send(10)
     assert s.r.on_ack(s.now, FIRST + 5 & 0xFFFFFF)
     assert [(c.wr_id, c.status) for c in s.r.queue.completions] == [(0, OK), (1, OK), (2, OK)]
-    assert not s.r.on_ack(s.now, FIRST + 3 & 0xFFFFFF) and not s.r.on_ack(s.now, FIRST + 5 & 0xFFFFFF)
+    assert not s.r.on_ack(s.now, FIRST + 3 & 0xFFFFFF) and not s.r.on_ack(
+        s.now, FIRST + 5 & 0xFFFFFF
+    )
     assert not s.r.on_ack(s.now, FIRST + 10 & 0xFFFFFF)  # never sent
     assert s.r.bad_sacks == 1 and len(s.r.queue.completions) == 3 and s.r.sent.una == FIRST + 6
 
@@ -463,7 +514,8 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
 
 @pytest.mark.parametrize("linear, exponential", [(3, 2), (0, 3), (7, 0), (1, 1)])
 def test_rto_fires_linearly_then_doubling_until_error(linear: int, exponential: int) -> None:
-    """Nothing is ever answered: firings at exact times, then ERROR, completions flushed in order, the first with the cause."""
+    """Nothing is ever answered: firings at exact times, then ERROR, completions flushed in order,
+    the first with the cause."""
     rig = Rig(DEMO, 0, 4, 20_000, {"linear": linear, "exponential": exponential, "timeout": 2})
     rig.net.fate = lambda frame, link, now: False
     began = rig.net.now
@@ -498,7 +550,9 @@ def test_a_process_that_slept_does_not_spend_all_its_retries_at_once() -> None:
 
 def test_before_an_rto_declares_loss_a_probe_asks() -> None:
     rig = Rig(DEMO, 0, 4, 1000)
-    rig.net.fate = lambda frame, link, now: frame[headers.BTH_AT] not in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM) or now > 1_500_000
+    rig.net.fate = lambda frame, link, now: (
+        frame[headers.BTH_AT] not in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM) or now > 1_500_000
+    )
     rig.write(1, bytes(1000))
     assert rig.run(MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.of("rto") == [] and len(rig.a.of("loss")) == 1

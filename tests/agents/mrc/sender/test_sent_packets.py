@@ -29,12 +29,17 @@ class Window:
 
     def send(self, again: bool = False) -> SentPacket:
         self.now += GAP
-        packet = self.sent.sent_again(self.now, self.path) if again else self.sent.sent(self.now, self.path, MESSAGE, 100)
+        packet = (
+            self.sent.sent_again(self.now, self.path)
+            if again
+            else self.sent.sent(self.now, self.path, MESSAGE, 100)
+        )
         self.path.sent(self.now, packet, GAP)
         return packet
 
     def books(self) -> None:
-        """Bytes in flight, packets in flight on the path and the path's oldest are those of the packets."""
+        """Bytes in flight, packets in flight on the path and the path's oldest are those of the
+        packets."""
         flying = self.sent.flying()
         assert (self.sent.in_flight, self.path.flying) == (100 * len(flying), len(flying))
         assert self.path.oldest_ps == min((p.sent_ps for p in flying), default=NEVER)
@@ -45,7 +50,11 @@ def test_a_packet_acknowledged_leaves_flight_once() -> None:
     for _ in range(2):
         w.sent.acked(w.sent.latest(FIRST))
     w.books()
-    assert w.sent.latest(FIRST).state == ACKED and w.sent.in_flight == 200 and w.path.oldest_ps == 2 * GAP
+    assert (
+        w.sent.latest(FIRST).state == ACKED
+        and w.sent.in_flight == 200
+        and w.path.oldest_ps == 2 * GAP
+    )
 
 
 def test_what_is_lost_or_trimmed_goes_again_the_lowest_first_as_another_transmission() -> None:
@@ -71,8 +80,12 @@ def test_a_lost_packet_that_arrives_after_all_does_not_go_again() -> None:
     w.books()
 
 
-@pytest.mark.parametrize("arrived, late", [(0, []), (1, []), (2, [0]), (4, [0, 1, 2]), (5, [0, 1, 2])])
-def test_overdue_is_what_left_before_something_that_arrived_and_long_enough_ago(arrived: int, late: list[int]) -> None:
+@pytest.mark.parametrize(
+    "arrived, late", [(0, []), (1, []), (2, [0]), (4, [0, 1, 2]), (5, [0, 1, 2])]
+)
+def test_overdue_is_what_left_before_something_that_arrived_and_long_enough_ago(
+    arrived: int, late: list[int]
+) -> None:
     w = Window(5)
     w.sent.arrived(arrived)
     assert [p.psn - FIRST for p in w.sent.overdue(w.now + GAP, 3 * GAP)] == late
@@ -90,7 +103,9 @@ def test_the_peers_window_is_never_taken_back() -> None:
 
 def test_only_what_was_sent_within_a_window_is_found() -> None:
     w = Window(130)
-    assert [k for k in (-200, -1, 0, 1, 2, 129, 130, 300) if w.sent.find(FIRST + k) is not None] == [2, 129]
+    assert [
+        k for k in (-200, -1, 0, 1, 2, 129, 130, 300) if w.sent.find(FIRST + k) is not None
+    ] == [2, 129]
 
 
 @given(st.sets(st.integers(0, 39)), st.integers(0, 40))

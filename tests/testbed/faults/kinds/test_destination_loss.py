@@ -17,5 +17,7 @@ def test_a_destination_is_matched_in_every_form() -> None:
         (f"p0-t0-0-d{i}", sids) for i in (0, 1) for sids in ups
     }
     own = {(port(n), sids) for n, sids in tiny("destination-loss", "p0-t0-1", to="h2").paths}
-    assert own == {(f"p0-t0-1-{p}", (down, 0, 0)) for p in ("d0", "d1", "u0", "u1")} | {(f"p0-t0-1-d{i}", s) for i in (0, 1) for s in ups}
+    assert own == {(f"p0-t0-1-{p}", (down, 0, 0)) for p in ("d0", "d1", "u0", "u1")} | {
+        (f"p0-t0-1-d{i}", s) for i in (0, 1) for s in ups
+    }
     refused(FabricError, "destination-loss", "p0-t1-0", "no host 'h7'", to="h7")

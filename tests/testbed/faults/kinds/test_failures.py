@@ -18,7 +18,10 @@ def gone(seed: int, laps: int) -> list[tuple[int, str]]:
     cluster = SimulatedCluster(TINY)
     fault = cluster.inject("failures", "fabric", seed=seed, **CYCLE)
     cluster.clock.sleep((100 * laps * len(UPLINKS) - 50) * US)
-    events = [((event.t - fault.told_ps) // US, event.phase, event.links) for event in cluster.fault_events()]
+    events = [
+        ((event.t - fault.told_ps) // US, event.phase, event.links)
+        for event in cluster.fault_events()
+    ]
     assert events[0] == (0, "begin", UPLINKS)
     downs, ups = events[1::2], events[2::2]
     assert [(t + 30, "up", links) for t, _, links in downs] == ups
@@ -43,7 +46,14 @@ def test_those_of_one_plane() -> None:
 
 @pytest.mark.parametrize("outage", ["100us", "0us"])
 def test_one_link_is_down_at_a_time(outage: str) -> None:
-    refused(FaultError, "failures", "fabric", "outage must be more than nothing and less than the period", period="100us", outage=outage)
+    refused(
+        FaultError,
+        "failures",
+        "fabric",
+        "outage must be more than nothing and less than the period",
+        period="100us",
+        outage=outage,
+    )
 
 
 def test_it_heals_with_the_link_that_is_down() -> None:

@@ -14,7 +14,10 @@ def test_it_is_down_for_its_part_of_every_period() -> None:
     cluster = SimulatedCluster(TINY)
     fault = cluster.inject("flap", CABLE, period="100us", duty=0.4)
     cluster.clock.sleep(120 * US)
-    events = [((event.t - fault.told_ps) // US, event.phase, event.links) for event in cluster.fault_events()]
+    events = [
+        ((event.t - fault.told_ps) // US, event.phase, event.links)
+        for event in cluster.fault_events()
+    ]
     gone = [(0, "begin"), (0, "down"), (40, "up"), (100, "down")]
     assert events == [(*event, (CABLE,)) for event in gone]
 

@@ -18,7 +18,13 @@ def test_a_path_is_matched_where_it_enters() -> None:
 
 def test_it_hits_one_path_in_one_direction() -> None:
     kind, target = KINDS["path-loss"], tiny("path-loss", "h1>h2@p1/1")
-    hit = [(a, b, uplink) for a in range(4) for b in range(4) for uplink in (0, 1) if kind.hits(target, a, b, ev(1, uplink), frozenset())]
+    hit = [
+        (a, b, uplink)
+        for a in range(4)
+        for b in range(4)
+        for uplink in (0, 1)
+        if kind.hits(target, a, b, ev(1, uplink), frozenset())
+    ]
     assert hit == [(1, 2, 1)]
     assert kind.used_on(TINY, 1, 2, ev(1, 1)) == "h1>h2@p1/1"
 

@@ -32,7 +32,12 @@ def test_it_runs_for_its_share_and_a_late_part_does_not_shift_the_next() -> None
     for late in (0, 3 * US, 0):
         bench.now = fault.due_ps + late
         kind.advance(fault, bench)
-    assert bench.calls == [(0, 2, True), (75 * US, 2, False), (103 * US, 2, True), (175 * US, 2, False)]
+    assert bench.calls == [
+        (0, 2, True),
+        (75 * US, 2, False),
+        (103 * US, 2, True),
+        (175 * US, 2, False),
+    ]
     assert bench.phases == ["begin"], "nothing of the fabric comes and goes"
     assert kind.just_now(fault) == "running"
     kind.undo(fault, bench)
