@@ -73,8 +73,12 @@ root:
 
 # --- install ---------------------------------------------------------------------------------------------------
 
-install: apt $(STAMPS)/packages $(STAMPS)/project $(STAMPS)/engine $(BPF)
-	@$(MAKE) --no-print-directory verbs || true  # it says what it lacks; all else works without
+# The engine is compiled while packages come.
+install: apt $(STAMPS)/compiler
+	@$(MAKE) --no-print-directory $(STAMPS)/engine & engine=$$!
+	$(MAKE) --no-print-directory $(STAMPS)/packages $(STAMPS)/project $(BPF)
+	$(MAKE) --no-print-directory verbs || true  # it says what it lacks; all else works without
+	wait $$engine
 	$(BYTECODE)
 	$(OWN)
 	echo "mrcbed is installed: .venv/bin/mrcbed"
@@ -120,7 +124,12 @@ $(STAMPS)/build-tools: requirements/build.txt | .venv/bin/python
 	$(PIP) install -q $(PIP_FLAGS) -r requirements/build.txt
 	touch $@
 
-$(STAMPS)/packages: requirements/run.txt $(STAMPS)/build-tools
+# What a wheel of the engine is built with, too (pyproject.toml). pip may run once at a time: it would install the same packages twice.
+$(STAMPS)/compiler: requirements/run.txt $(STAMPS)/build-tools
+	$(PIP) install -q $(PIP_FLAGS) $$(grep -oE '^(numpy|msgspec|mypy_extensions|librt)==[^ ]*' requirements/run.txt)
+	touch $@
+
+$(STAMPS)/packages: requirements/run.txt $(STAMPS)/compiler
 	$(PIP) install -q $(PIP_FLAGS) --no-build-isolation -r requirements/run.txt
 	touch $@
 
@@ -145,7 +154,7 @@ $(STAMPS)/project: setup.py VERSION $(STAMPS)/packages
 	MRCBED_NO_COMPILE=1 MRCBED_WITH_RYU=1 $(PIP) install -q $(PIP_FLAGS) --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
 	touch $@
 
-$(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
+$(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/compiler
 	@find agents testbed/simulated testbed/bench -name '*.so' -delete; rm -f *__mypyc*.so
 	mkdir -p build
 	if ! $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi

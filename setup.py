@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
+import threading
 import tomllib
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -80,7 +81,10 @@ def compiled(packages: list[str]) -> list[Any]:
         from mypyc.build import mypycify
 
         built: list[Any] = mypycify(
-            ["--config-file=pyproject.toml", *sources], group_name="mrcbed_engine", multi_file=True
+            ["--config-file=pyproject.toml", *sources],
+            group_name="mrcbed_engine",
+            multi_file=True,
+            debug_level="0",
         )
         say(f"engine compiled by mypyc ({len(sources)} modules of {', '.join(packages)})")
         return built
@@ -95,23 +99,27 @@ def compiled(packages: list[str]) -> list[Any]:
 
 
 class BuildOnAllCores(build_ext):
-    """The engine is one extension of many C files, a file per module, which setuptools alone would
-    compile one after the other."""
+    """The engine is one extension of many C files, a file per module, and a hundred tiny ones that
+    name its modules. setuptools alone would compile one file after the other."""
 
     def build_extensions(self) -> None:
         compile_one, compile_all = self.compiler._compile, self.compiler.compile
+        self.parallel = len(os.sched_getaffinity(0))
+        files: dict[int, list[Future[None]]] = {}  # of the extension that a thread builds
 
         def at_once(*arguments: Any, **options: Any) -> list[str]:
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                files: list[Future[None]] = []
-                self.compiler._compile = lambda *file: files.append(pool.submit(compile_one, *file))
-                objects: list[str] = compile_all(*arguments, **options)
-            for file in files:
+            own = files[threading.get_ident()] = []
+            objects: list[str] = compile_all(*arguments, **options)
+            for file in own:
                 file.result()  # raises what gcc said
             return objects
 
-        self.compiler.compile = at_once
-        super().build_extensions()
+        with ThreadPoolExecutor(self.parallel) as pool:
+            self.compiler._compile = lambda *file: files[threading.get_ident()].append(
+                pool.submit(compile_one, *file)
+            )
+            self.compiler.compile = at_once
+            super().build_extensions()
 
 
 def extensions() -> list[Any]:
