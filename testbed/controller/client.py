@@ -48,11 +48,11 @@ _PATH = msgspec.defstruct(
     ],
 )
 PAGES: dict[str, Any] = {
-    "links": list[_LINK],
-    "paths": list[_PATH],
+    "links": list[_LINK],  # type: ignore[valid-type]
+    "paths": list[_PATH],  # type: ignore[valid-type]
     "denylist": list[Denial],
-    "journal": list[_EVENT],
-    "failed-links": dict,  # type: ignore[valid-type]
+    "journal": list[_EVENT],  # type: ignore[valid-type]
+    "failed-links": dict,
 }
 """First word of a page -> what readers use of it; the answer is checked against it."""
 

@@ -73,7 +73,7 @@ def test_everything_that_is_stored_has_a_stamp(tmp_path: Path) -> None:
     pictures = [
         "goodput.png",
         "of-nobody.png",
-        *(f"paper/16/fig-16{end}.png" for end in ("-old", "-sixteen", "")),
+        *(f"paper/16/fig-16{end}.png" for end in ("-eight", "-old", "")),
     ]
     assert copy.unstamped() == ["paper/16/figure.json", "tables/demo.json", *pictures]
 
