@@ -146,6 +146,10 @@ def table(files: dict[str, float]) -> str:
     )
 
 
+DEADLINE = "deadline"
+"""The plugin of `make quick`, which runs the nearest file first."""
+
+
 class Plugin:
     """Measures in each worker of pytest, adds up and prints where the run began."""
 
@@ -158,7 +162,9 @@ class Plugin:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """The dearest file first, or the last one runs alone; emulated files wait more than they
-        work, and keep the Makefile's order."""
+        work, and keep the Makefile's order, `make quick` its own."""
+        if self.config.pluginmanager.has_plugin(DEADLINE):
+            return
         cost = {} if any(item.nodeid.startswith("tests/emulated/") for item in items) else budgets()
         items.sort(key=lambda item: -cost.get(item.nodeid.partition("::")[0], USUAL_S))
 

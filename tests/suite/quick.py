@@ -268,7 +268,7 @@ def _time_is_up(*_: object) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin (``-p tests.suite.quick``) in pytest and its workers."""
-    config.pluginmanager.register(Deadline(float(os.environ[BEGUN])), "deadline")
+    config.pluginmanager.register(Deadline(float(os.environ[BEGUN])), budgets.DEADLINE)
 
 
 def _lint() -> subprocess.Popen[str]:

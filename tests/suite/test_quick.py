@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.suite import quick
+from tests.suite import budgets, quick
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,23 @@ def test_then_come_imports_the_shorter_way_first_deferred_and_made_up_names_incl
         ["mrcbed/cli/results/export.py", "scenarios/show/export/__init__.py"]
     )
     assert "tests/topologies/test_ecmp.py" not in near
+
+
+@pytest.mark.parametrize("plugin", ["tests.suite.quick", ""])
+def test_files_run_in_the_order_that_was_chosen_not_the_dearest_first(plugin: str) -> None:
+    files = ["tests/suite/test_makefile.py", "tests/forms/test_ranges.py"]
+    costs = budgets.budgets()
+    assert costs.get(files[0], budgets.USUAL_S) < costs[files[1]]
+    words = [sys.executable, "-m", "pytest", "--collect-only", *files]
+    ran = subprocess.run(
+        words + (["-p", plugin] if plugin else []),
+        cwd=quick.ROOT,
+        env=os.environ | {quick.BEGUN: "0"},
+        capture_output=True,
+        text=True,
+    )
+    found = [line.partition("::")[0] for line in ran.stdout.splitlines() if "::" in line]
+    assert list(dict.fromkeys(found)) == (files if plugin else files[::-1]), ran.stdout
 
 
 def test_names_made_at_run_time_are_all_in_the_table() -> None:
