@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 # on the scenario's own dilation: few, so that its runs compare [ours]
-STEPS = (1, 2, 5, 10, 20, 50)
+STEPS = (1, 1.5, 2, 5, 10, 20, 50)
 MOST_BUSY = 0.6
 """Share of the free cores at a scenario's busiest moment: runs that took 70 % were trustworthy
 [measured]."""
@@ -104,7 +104,7 @@ def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
 
 
 def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
-    factor = next((step for step in STEPS if step > dilation.factor), None)
+    factor = next((step for step in STEPS if step >= 2 * dilation.factor), None)
     if factor is None:
         return None
     why = f"at {dilation.value:,.0f} the machine was too slow"

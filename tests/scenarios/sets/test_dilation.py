@@ -73,14 +73,15 @@ def test_a_slow_or_limited_machine_is_calibrated_at_a_dilation_that_it_carries(
     [
         (80, 0.0, 1),
         (CARRIED_US - 1, 0.0, 1),
-        (CARRIED_US + 1, 0.0, 2),
+        (CARRIED_US + 1, 0.0, 1.5),
+        (1.5 * CARRIED_US + 1, 0.0, 2),
         (240, 1.0, 5),
-        (80, 5.0, 2),
+        (80, 5.0, 1.5),
         (1e9, 0.0, 50),
     ],
 )
 def test_the_smallest_step_at_which_it_fits_what_others_leave(
-    cpu_us: float, others: float, factor: int
+    cpu_us: float, others: float, factor: float
 ) -> None:
     chosen = automatic(DEMO, cpu_us, others)
     assert (chosen.factor, chosen.value, chosen.chosen) == (factor, 12_500 * factor, AUTO)
