@@ -75,7 +75,7 @@ root:
 
 # The engine is compiled while packages come.
 install: apt $(STAMPS)/compiler
-	@$(MAKE) --no-print-directory $(STAMPS)/engine & engine=$$!
+	@$(PART) $(STAMPS)/engine & engine=$$!  # it ends with this shell
 	$(MAKE) --no-print-directory $(STAMPS)/packages $(STAMPS)/project $(BPF)
 	$(MAKE) --no-print-directory verbs || true  # it says what it lacks; all else works without
 	wait $$engine
@@ -124,7 +124,7 @@ $(STAMPS)/build-tools: requirements/build.txt | .venv/bin/python
 	$(PIP) install -q $(PIP_FLAGS) -r requirements/build.txt
 	touch $@
 
-# What a wheel of the engine is built with, too (pyproject.toml). pip may run once at a time: it would install the same packages twice.
+# What the engine is built with, as its wheel is (pyproject.toml).
 $(STAMPS)/compiler: requirements/run.txt $(STAMPS)/build-tools
 	$(PIP) install -q $(PIP_FLAGS) $$(grep -oE '^(numpy|msgspec|mypy_extensions|librt)==[^ ]*' requirements/run.txt)
 	touch $@

@@ -15,7 +15,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("topologies", "agents", "testbed", "scenarios", "mrcbed")
 BUILT = (".so", ".pyc", ".bpf.o")
-NOT_IN_THE_ARCHIVE = (".git", ".ci/", ".pre-commit-config.yaml")
+NOT_IN_THE_ARCHIVE = (
+    ".github/",
+    ".ci/",
+    ".gitignore",
+    ".git-blame-ignore-revs",
+    ".pre-commit-config.yaml",
+)
 """What git has for repository hosts and their users alone."""
 
 

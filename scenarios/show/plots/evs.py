@@ -177,7 +177,7 @@ def ev_activity(stored: Stored, run: Run) -> Any:
                 note(ax, label, ((when - begin) / 1e3, -0.5), (2, 3))
     plane, uplink = ev_fields(lossy.ev)
     seen = f"Path {uplink} of plane {plane} is lossy"
-    if lossy.inactive_ns is not None and lossy.first_loss_ns is not None:
+    if lossy.inactive_ns is not None:
         n = lossy.losses_before_inactive
         seen += f", and left after {n} loss{'es' if n != 1 else ''}"
     head = f"h{pair[0]} → h{pair[1]}, {run.transport} on {run.fabric}, seed {run.seed}"

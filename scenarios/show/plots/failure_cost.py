@@ -33,7 +33,13 @@ def failure_cost(stored: Stored, runs: list[Run]) -> Any:
         if rows[0].of_flows
         else "extra time over all steps [µs]"
     )
-    fig, (ax,) = panels(1, 1.35 + 0.36 * len(rows), x=x)
+    head = headline(
+        "Extra time through the failure",
+        {row.transport: 0.0 if row.within_noise else row.extra_ns for row in rows},
+        lambda extra: duration(extra) if extra else "within noise",
+        f"{runs[0].placement} ranks{stored.settings_words}",
+    )
+    fig, (ax,) = panels(1, 1.35 + 0.36 * len(rows), head=head, x=x)
     for y, row in enumerate(rows):
         colour, marker = look_of(stored, row.transport)
         extras = [
@@ -82,16 +88,6 @@ def failure_cost(stored: Stored, runs: list[Run]) -> Any:
     ax.margins(x=0.06)
     ax.locator_params(axis="x", nbins=5)
     ax.grid(axis="x")
-    fig.suptitle(
-        headline(
-            "Extra time through the failure",
-            {row.transport: 0.0 if row.within_noise else row.extra_ns for row in rows},
-            lambda extra: duration(extra) if extra else "within noise",
-            f"{runs[0].placement} ranks{stored.settings_words}",
-        ),
-        x=0.01,
-        ha="left",
-    )
     handles = [line("a seed (bar: median)", GREY, marker="o")]
     if any(row.within_noise for row in rows):
         handles.append(line("within noise", GREY, marker="o", markerfacecolor="white"))

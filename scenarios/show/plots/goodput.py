@@ -85,10 +85,13 @@ def capacity(
 def goodput(stored: Stored, runs: list[Run]) -> Any:
     span = shown_ns(stored, runs[0])
     curves = [curve for run in runs if (curve := series(stored, run, span)) is not None]
-    failures = {row.transport: row.during_bps for row in costs(runs)}
+    rates: dict[str, float | None] = {row.transport: row.during_bps for row in costs(runs)}
+    when = "with links down"
+    if not any(rates.values()):
+        rates, when = {run.transport: run.busbw_bps for run in runs}, "over all steps"
     head = headline(
-        "Gb/s per host " + ("with links down" if any(failures.values()) else "over all steps"),
-        failures if any(failures.values()) else {run.transport: run.busbw_bps for run in runs},
+        f"Gb/s per host {when}",
+        rates,
         gbits,
         f"{title(runs[0])} goodput, {runs[0].placement} ranks",
     )

@@ -91,8 +91,16 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
     }
     count = lost + altered
     height = 0.75 + count * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(styles) + 3) // 2)
-    fig, axes = panels(count, height, x="packets per 1,000 sent", sharex=False)
     where = f"{runs[0].placement} ranks{stored.settings_words}"
+    head = headline(
+        "Lost packets in 1,000",
+        {row["transport"]: sum(row["causes"].values()) for row in rows},
+        lambda share: f"{share:.3g}",
+        f"by cause, {where}",
+    )
+    fig, axes = panels(
+        count, height, head=head if lost else "", x="packets per 1,000 sent", sharex=False
+    )
     for y, row in enumerate(rows):
         if lost:
             left = 0.0
@@ -113,17 +121,6 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
             note(axes[-1], f"{row[key]:.3g}", (row[key], at), (3, 0), fontsize=6, va="center")
     if altered:
         axes[-1].set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{where}"))
-    if lost:
-        fig.suptitle(
-            headline(
-                "Lost packets in 1,000",
-                {row["transport"]: sum(row["causes"].values()) for row in rows},
-                lambda share: f"{share:.3g}",
-                f"by cause, {where}",
-            ),
-            x=0.01,
-            ha="left",
-        )
     for ax in axes:
         ax.set_yticks(range(len(rows)), [f"{row['transport']}, n = {row['n']}" for row in rows])
         for label, row in zip(ax.get_yticklabels(), rows, strict=True):
