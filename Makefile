@@ -157,7 +157,7 @@ $(STAMPS)/project: setup.py VERSION $(STAMPS)/packages
 $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/compiler
 	@find agents testbed/simulated testbed/bench -name '*.so' -delete; rm -f *__mypyc*.so
 	mkdir -p build
-	if ! $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi
+	if ! setpriv --pdeathsig TERM $(PY) setup.py -q build_ext --inplace >build/engine.log 2>&1; then tail -n 20 build/engine.log >&2; exit 1; fi
 	find agents testbed/simulated testbed/bench -name '*.so' -exec touch {} +  # a module whose C did not change keeps its old date, and would pass for stale
 	grep '^mrcbed:' build/engine.log || true
 	touch $@
