@@ -75,7 +75,7 @@ root:
 
 # The engine is compiled while packages come.
 install: apt $(STAMPS)/compiler
-	@$(PART) $(STAMPS)/engine & engine=$$!  # it ends with this shell
+	@$(CHILD) $(STAMPS)/engine & engine=$$!  # it ends with this shell
 	$(MAKE) --no-print-directory $(STAMPS)/packages $(STAMPS)/project $(BPF)
 	$(MAKE) --no-print-directory verbs || true  # it says what it lacks; all else works without
 	wait $$engine
@@ -206,7 +206,7 @@ EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.
 
 # Every part runs, whatever became of the others, and the last lines say which to look at. Lint and rootless tests take what emulated ones
 # leave of the cores, which mostly wait: their output is in build/ meanwhile. Beside those that measure nothing runs.
-PART = setpriv --pdeathsig TERM $(MAKE) --no-print-directory
+CHILD = setpriv --pdeathsig TERM $(MAKE) --no-print-directory
 test: root install $(STAMPS)/dev
 	@trap 'exit 130' INT  # Ctrl-C: a background job ignores it, and ends with this shell
 	status=0; summary=; mkdir -p build
@@ -217,15 +217,15 @@ test: root install $(STAMPS)/dev
 		summary+=$$(printf '%-16s %s in %d s' $$1 $$verdict $$((SECONDS - begun)))$$'\n'
 	}
 	begun=$$SECONDS
-	$(PART) lint >build/lint.log 2>&1 & lint=$$!
-	$(PART) unit CONTAINED="$(CONTAINED) --yielding" >build/unit.log 2>&1 & unit=$$!
-	part emulated-works $(PART) emulated-works
+	$(CHILD) lint >build/lint.log 2>&1 & lint=$$!
+	$(CHILD) unit CONTAINED="$(CONTAINED) --yielding" >build/unit.log 2>&1 & unit=$$!
+	part emulated-works $(CHILD) emulated-works
 	for beside in lint unit; do
 		part $$beside wait $${!beside}
 		cat build/$$beside.log
 	done
 	summary+="  both had begun with emulated-works: $$((SECONDS - begun)) s"$$'\n'
-	part emulated-quiet $(PART) emulated-quiet
+	part emulated-quiet $(CHILD) emulated-quiet
 	$(OWN)
 	printf '\n=== make test ===\n%s' "$$summary"
 	exit $$status
@@ -255,7 +255,7 @@ interpreted: install $(STAMPS)/dev
 
 emulated: root install $(STAMPS)/dev
 	@trap 'exit 130' INT
-	status=0; for part in works quiet; do $(PART) emulated-$$part || status=1; done; exit $$status
+	status=0; for part in works quiet; do $(CHILD) emulated-$$part || status=1; done; exit $$status
 
 emulated-works: root install $(STAMPS)/dev
 	@echo "--- emulated tests, $(SANDBOXES) sandboxes at once"

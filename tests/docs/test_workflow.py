@@ -40,3 +40,11 @@ def test_make_has_the_targets(words: str) -> None:
 def test_every_python_that_is_promised_is_tried() -> None:
     assert JOBS["rootless"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
     assert JOBS["emulated"]["strategy"]["matrix"]["image"] == ["debian:12", "debian:13"]
+
+
+def test_what_users_set_on_makes_command_line_has_one_meaning() -> None:
+    """A variable with a default (``PART ?=``) is assigned nowhere else: its own value would take
+    the default's place, and the user's would change other recipes."""
+    assigned = re.findall(r"^([A-Z_]+) *([?:]?=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    settable = {name for name, sign in assigned if sign == "?="}
+    assert settable and {name for name, sign in assigned if sign != "?="} & settable == set()
