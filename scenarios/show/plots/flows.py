@@ -182,9 +182,9 @@ def permutation(stored: Stored, runs: list[Run]) -> Any:
     )
     ax.set_title(
         headline(
-            "Slowest flow",
+            "Slowest flow, % of line",
             {run.transport: 100 * (run.groups["permutation"].min_share or 0) for run in runs},
-            lambda share: f"{share:.0f} % of line",
+            lambda share: f"{share:.0f}",
             f"Goodput of {len(names)} flows, a permutation{stored.seed_words(runs[0].seed)}",
         )
     )
@@ -256,10 +256,9 @@ def queues(stored: Stored, runs: list[Run]) -> Any:
 @per_seed(lambda stored, run: run.flows and len(stored.rows("cwnd", run)))
 def windows(stored: Stored, runs: list[Run]) -> Any:
     colours: dict[str, str] = {}  # of groups, and of flows without a group
-    fig, shown = run_panels(
-        stored, runs, "Congestion windows", y="window [host's BDP]", sharey=True
-    )
-    most = 0.0
+    subject = "Congestion windows"
+    fig, shown = run_panels(stored, runs, subject, y="window [host's BDP]", sharey=True)
+    most, least = 0.0, dict[str, float | None]()
     for ax, run in shown:
         fabric = stored.fabric(run)
         bdp = stored.summary.fabrics[run.fabric].plane_bdp_bytes * fabric.planes
@@ -269,6 +268,7 @@ def windows(stored: Stored, runs: list[Run]) -> Any:
         # sent at this rate in a base RTT.
         rate = rows["rate_bps"].replace(0, fabric.nic_rate)  # 0: only the port limits the rate
         window = (rate * run.base_rtt_ns / 8e9).fillna(rows["cwnd_bytes"]).to_numpy(float) / bdp
+        least[run.transport] = float(window.min())
         times = (rows["t_ns"].to_numpy() - begin) / 1e3
         pairs = rows.groupby(["flow", "qpn"], sort=True)
         # more have no colour of their own, and no place in a legend
@@ -290,5 +290,8 @@ def windows(stored: Stored, runs: list[Run]) -> Any:
         ax.set_title(f"{run.transport}, {len(pairs)} QPs{by_rate}: 1 = {bdp / 1e3:.0f} kB")
         ax.set_xlim(left=0)
     ax.set_ylim(0, max(1.1, most * 1.05))
+    subject += stored.seed_words(runs[0].seed)
+    head = headline("Smallest window, in BDP", least, lambda size: f"{size:.2f}", subject)
+    fig.suptitle(head, x=0.01, ha="left")
     handles = [line(spell(group), colour, "-", 1.0) for group, colour in colours.items()]
     return legend(fig, [*handles, line("the host's BDP over all planes", "black", ":", 0.7)])

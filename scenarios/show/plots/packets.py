@@ -201,10 +201,15 @@ def queue_hops(stored: Stored, runs: list[Run]) -> Any:
         handles.append(line(f"{transport}, n = {len(of[transport])}", colour, marker=marker))
     handles.append(line("mean: least to most loaded port", GREY, "-", 2.2, alpha=0.5))
     handles.append(line("largest known peak", GREY, marker="_", markersize=7, markeredgewidth=1.3))
-    buffers = sorted({stored.summary.fabrics[r.fabric].buffer_bytes / 1e3 for r in runs})
-    for size in buffers:
+    owners: dict[float, list[str]] = {}
+    for transport, own in of.items():
+        size = stored.summary.fabrics[own[0].fabric].buffer_bytes / 1e3
+        owners.setdefault(size, []).append(transport)
+    buffers = sorted(owners)
+    for size, names in owners.items():
         ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
-    note(ax, "buffer", (0.0, buffers[0]), (2, -7), xycoords=("axes fraction", "data"))
+        whose = "" if len(owners) == 1 else f" of {', '.join(names)}"
+        note(ax, f"buffer{whose}", (0.0, size), (2, -7), xycoords=("axes fraction", "data"))
     ax.set_yscale("log")
     ticks = [10.0**e for e in range(-1, 7) if 10.0**e <= 1.5 * buffers[-1]]
     ax.set_yticks(ticks, [f"≤ {FLOOR:g}", *(f"{t:,.0f}" for t in ticks[1:])])

@@ -78,10 +78,13 @@ def intervals(changes: pd.DataFrame, ev: int, end: float) -> list[tuple[float, f
 
 
 def seen(
-    outages: list[Outage], hit: dict[Outage, set[int]], unused: dict[int, list[tuple[float, float]]]
+    outages: list[Outage],
+    hit: dict[Outage, set[int]],
+    unused: dict[int, list[tuple[float, float]]],
+    least_ns: float = 0.0,
 ) -> str:
     """Return a title's words. ``hit``: EVs that each outage kills; ``unused``: when each EV carried
-    no data, ns."""
+    no data, ns; ``least_ns``: what can be seen of it."""
     left: list[float] = []
     stayed = 0
     for outage in (o for o in outages if o.kills):
@@ -94,8 +97,10 @@ def seen(
             left += after[:1]
             stayed += not after
     if not left and not stayed:
-        return "every path stays in use" if not any(unused.values()) else "paths that senders left"
-    last = f"dead paths are left within {max(left) / 1e3:.3g} µs" if left else ""
+        out = sum(any(b - a >= least_ns for a, b in times) for times in unused.values())
+        return f"{out} of {len(unused)} paths were out of use" if out else "every path stays in use"
+    within = f"within {max(left) / 1e3:.3g} µs" if max(left, default=0) else "at once"
+    last = f"dead paths are left {within}" if left else ""
     return last + (
         f"{', ' * bool(left)}{stayed} dead path{'s' * (stayed > 1)} stayed in use" if stayed else ""
     )
@@ -125,7 +130,9 @@ def paths(stored: Stored, run: Run) -> Any:
     thick = 0.86 if len(evs) <= 32 else 1.0
     for row, ev in enumerate(evs):
         own = intervals(changes, ev, end)
-        unused[ev] = sorted((a, b) for a, b, state in own if state not in ("GOOD", "SKIP"))
+        unused[ev] = sorted(
+            (a, b) for a, b, state in own if state not in ("GOOD", "SKIP") and b > begin and a < end
+        )
         for a, b, state in own:
             a, b = max(a, float(begin)), min(b, end)
             if b > a:
@@ -156,7 +163,9 @@ def paths(stored: Stored, run: Run) -> Any:
     for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
         margin_note(ax, "◂ hit", evs.index(ev))
     head = f"{run.transport} on {run.fabric}, {run.placement} ranks{stored.seed_words(run.seed)}"
-    ax.set_title(f"h{pair[0]} to h{pair[1]}: {seen(outages, hit, unused)}\n{head}", pad=11)
+    ax.set_title(
+        f"h{pair[0]} to h{pair[1]}: {seen(outages, hit, unused, run.base_rtt_ns)}\n{head}", pad=11
+    )
     shown = [state for state in [*COLOURS, *sorted(states - set(COLOURS))] if state in states]
     return legend(
         fig, [area(WORDS.get(state, state), COLOURS.get(state, "#999999")) for state in shown], 4

@@ -153,8 +153,9 @@ def plane_shares(stored: Stored, run: Run) -> Any:
         )
     mark_planes(ax, planes, axis="x", linewidth=0)
     ax.set(xlim=(-0.6, planes - 0.4), ylim=(-most, most), ylabel="packets, % off a fair share")
+    off = 100 * (known(run.plane_deviation) or 0)
     ax.set_title(
-        f"{run.transport} on {run.fabric}, seed {run.seed}: load of\n"
-        "the planes that are up while a NIC port is down"
+        f"Planes that are up: {off:.2g} % off a fair share\n"
+        f"{run.transport} on {run.fabric}, seed {run.seed}, while a NIC port is down"
     )
     return legend(fig, handles, 1)

@@ -65,6 +65,15 @@ def ports(stored: Stored, run: Run) -> Any:
     colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
     suffix = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
     head = f"{run.transport} on {run.fabric}, seed {run.seed}{suffix}"
+    sent = [
+        (row.live, row.share)
+        for row in run.ports
+        if row.host == host and row.direction == "sent" and row.share is not None
+    ]
+    if sent and min(sent)[0] < fabric.planes:
+        live, share = min(sent)
+        at = f"on {live} of {fabric.planes} planes"
+        head = f"{host} sends {100 * share:.0f} % of its line {at}\n{head}"
     fig, axes = panels(
         2, 3.5, head=head, x=stored.since(run), y="payload, % of the host's line", sharey=True
     )

@@ -11,7 +11,17 @@ from typing import Any
 from scenarios.figures.stats import interval_note
 from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
-from scenarios.show.plots.style import FIGURES, GREY, legend, line, look_of, panels, save, styled
+from scenarios.show.plots.style import (
+    FIGURES,
+    GREY,
+    headline,
+    legend,
+    line,
+    look_of,
+    panels,
+    save,
+    styled,
+)
 from scenarios.show.plots.times import plain_log
 from testbed.results.summary import Run
 from testbed.results.values import Setting, number_at
@@ -27,6 +37,10 @@ class Measure:
     scale: float
     file: str
     ideal_key: str | None = None
+
+    @property
+    def unit(self) -> str:
+        return self.label.partition("[")[2].rstrip("]")
 
 
 BANDWIDTH = Measure(
@@ -135,6 +149,22 @@ def _as_text(value: Any) -> str:
     )
 
 
+def most_apart(runs: list[Run], axis: str, measure: Measure) -> tuple[str, dict[str, float]]:
+    """Return the value of the swept variable at which the transports' medians differ most, by their
+    ratio, and those medians; none of fewer than two transports."""
+    most: tuple[float, str, dict[str, float]] = (0.0, "", {})
+    for value in dict.fromkeys(r.settings[axis] for r in runs):
+        medians: dict[str, float] = {}
+        for transport in dict.fromkeys(r.transport for r in runs):
+            own = [r for r in runs if r.transport == transport and r.settings[axis] == value]
+            if (point := points(own, measure.key)) is not None:
+                medians[transport] = point[0] / measure.scale
+        if len(medians) > 1 and min(medians.values()) > 0:
+            ratio = max(medians.values()) / min(medians.values())
+            most = max(most, (ratio, str(value), medians), key=lambda found: found[0])
+    return most[1:]
+
+
 def _figure(
     stored: Stored, runs: list[Run], axis: str, others: list[dict[str, Setting]], measure: Measure
 ) -> Any:
@@ -160,7 +190,9 @@ def _figure(
     transports = list(dict.fromkeys(r.transport for r in runs))
     short = short_keys(list(runs[0].settings))
     height = 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2)
-    head = f"{measure.title} over {short[axis]}\n{placement} ranks, medians over seeds"
+    subject = f"{measure.title} over {short[axis]}\n{placement} ranks, medians over seeds"
+    apart, seen = most_apart(runs, axis, measure) if len(others) == 1 else ("", {})
+    head = headline(f"At {apart}", seen, lambda value: f"{value:,.3g} {measure.unit}", subject)
     fig, axes = panels(
         len(others),
         height,

@@ -128,12 +128,15 @@ def test_paths_of_a_plane_that_is_down_are_not_drawn_in_use(tmp_path: Path) -> N
         ev: [(a, b) for a, b, state in intervals(events, ev, end) if state == "DOWN"]
         for ev in (0, 1)
     }
-    assert seen([outage], {outage: {0, 1}}, unused) == "dead paths are left within 0 µs"
+    assert seen([outage], {outage: {0, 1}}, unused) == "dead paths are left at once"
     assert (
         seen([outage], {outage: {0, BAD}}, unused)
-        == "dead paths are left within 0 µs, 1 dead path stayed in use"
+        == "dead paths are left at once, 1 dead path stayed in use"
     )
     assert seen([], {}, {}) == "every path stays in use"
+    left = {0: [(1.0, 2.0)], 1: [(1.0, 9.0)], 2: []}
+    assert seen([], {}, left) == "2 of 3 paths were out of use"
+    assert seen([], {}, left, 2.0) == "1 of 3 paths were out of use"
 
 
 def test_flaps(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.evs import grid
 from scenarios.show.plots.packets import NAMES
+from scenarios.show.plots.sweep import GOODPUT, most_apart
 from scenarios.show.run_tables import show
 from testbed import terminal
 from tests.scenarios import plays
@@ -147,3 +150,19 @@ def test_grid_counts_in_fair_shares() -> None:
 def test_the_figure_of_queues_has_a_place_for_every_port(fabric: str) -> None:
     for port in load_fabric(fabric).ports:
         assert hop_of(port.name) in NAMES, port.name
+
+
+def test_a_sweeps_title_says_where_transports_differ_most() -> None:
+    made = [("mrc", 1, 8e9), ("mrc", 2, 90e9), ("roce", 1, 4e9), ("roce", 2, 60e9), ("tcp", 1, 0.0)]
+    runs: Any = [
+        SimpleNamespace(
+            transport=name,
+            settings={"workload.senders": senders},
+            groups={"incast": SimpleNamespace(goodput_bps=rate)},
+        )
+        for name, senders, rate in made
+    ]
+    assert most_apart(runs, "workload.senders", GOODPUT) == ("2", {"mrc": 90.0, "roce": 60.0}), (
+        "a rate of zero has no ratio"
+    )
+    assert most_apart(runs[2:4], "workload.senders", GOODPUT) == ("", {})
