@@ -72,10 +72,11 @@ def table(
     caption: str = "",
     words: Collection[str] = (),
     names: Collection[str] = (),
+    whole: bool = True,
 ) -> Table:
     """A row that is None is a gap. The first column and those in ``names`` hold names: flush left,
     never broken. Those in ``words`` hold text, which is wrapped. All others hold numbers: flush
-    right, never broken."""
+    right, never broken. Without ``whole``, columns that do not fit are left out."""
     literal = [None if row is None else [_literal(cell) for cell in row] for row in rows]
     return Table(
         [printable(head) for head in heads],
@@ -84,6 +85,7 @@ def table(
         caption,
         list(map(printable, words)),
         list(map(printable, names)),
+        whole,
     )
 
 
@@ -98,13 +100,15 @@ class Table:
     caption: str
     words: Collection[str]
     names: Collection[str]
+    whole: bool
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[Text | rich_table.Table]:
         if self.title:
             yield Text(printable(self.title), "table.title")
-        yield from map(self._part, self._parts(options.max_width))
+        parts = self._parts(options.max_width)
+        yield from map(self._part, parts if self.whole else parts[:1])
         if self.caption:
             yield Text(printable(self.caption), "table.caption")
 

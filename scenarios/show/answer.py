@@ -8,8 +8,10 @@ over the trustworthy ones.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from scenarios.figures.costs import CostRow, costs
 from scenarios.figures.fidelity import DOUBTFUL, INVALID
@@ -21,27 +23,77 @@ from testbed.results.summary import Failover, Run, Summary
 from testbed.terminal import duration, number
 from testbed.world import SIMULATED
 
-MOST = 4  # placements and variants of an answer, and faults or jobs that it names [ours]
+MOST = 4  # faults or jobs that an answer names [ours]
+SENTENCES = 4  # of a transport each, or labels: what has room on a screen with its table [ours]
+TRANSPORTS = 4  # of more, an answer to many settings has the first and both ends [ours]
 VERDICTS = {"ok": "good", "failed": "bad", "not trustworthy": "doubt", "interrupted": "doubt"}
 
 
 def answer(summary: Summary) -> Iterator[Words]:
-    runs, groups = summary.runs, groups_of(summary.runs)
+    here, chosen = telling(summary.runs)
+    groups = groups_of(chosen)
     n = max(
         (len(_counted(own)) for _, members in groups for own in by_transport(members).values()),
         default=0,
     )
     medians = f" Numbers are medians over {n} runs." if n > 1 else ""
-    yield Words(f"{what_broke(runs)}{medians}", "lead")
-    if len(groups) > MOST:
-        yield Words(f"{len(groups)} placements and settings: the tables have each.", "lead")
-        return
+    yield Words(f"{what_broke(summary.runs)}{medians}", "lead")
+    if here:
+        yield Words(here, "lead")
     for labels, members in groups:
         if labels:
             yield Words(f"{', '.join(labels)}:", "lead")
         rows = {row.transport: row for row in costs(members)}
         for transport, own in by_transport(members).items():
             yield Words([(transport, "strong"), *_sentence(own, rows.get(transport))], "lead")
+
+
+def telling(runs: Sequence[Run]) -> tuple[str, list[Run]]:
+    """Choose what has room on one screen: all runs, or one placement and setting, and of its many
+    transports a few. Returns words that say which, or nothing."""
+    groups = groups_of(runs)
+    sentences = sum(len(by_transport(members)) for _, members in groups)
+    if sentences + (len(groups) if len(groups) > 1 else 0) <= SENTENCES:
+        return "", list(runs)
+    rates = [_rates(members) for _, members in groups]
+    several = any(len(own) > 1 for own in rates)
+    at = max(
+        range(len(groups)),
+        key=lambda k: _spread(rates[k]) if several else -min(rates[k].values(), default=0.0),
+    )
+    (labels, members), own = groups[at], rates[at]
+    here = []
+    if len(groups) > 1:
+        slowest = "the slowest" if any(rates) else "the first"
+        why = "the one where transports differ most" if several else slowest
+        here.append(f"{', '.join(labels)}, of {len(groups)} placements and settings {why}")
+    if len(of := by_transport(members)) > TRANSPORTS:
+        by_rate = sorted(of, key=lambda name: own.get(name, 0.0))
+        few = {next(iter(of)), by_rate[0], by_rate[-1]}
+        members = [run for run in members if run.transport in few]
+        here.append(f"of {len(of)} transports the first, the fastest and the slowest")
+    return f"Here: {'; '.join(here)}. The tables have all.", [
+        replace(run, settings={}) for run in members
+    ]
+
+
+def _rates(members: Sequence[Run]) -> dict[str, float]:
+    """Return what each transport reached, in bit/s or else in steps/s; those that reached
+    nothing are left out."""
+
+    def rate(run: Run) -> float | None:
+        flows = [g.goodput_bps for g in run.groups.values() if g.goodput_bps is not None]
+        steps = [run.typical_step_ns, *(job.typical_step_ns for job in run.jobs.values())]
+        step = next(filter(None, steps), None)
+        return run.busbw_bps or sum(flows) or (None if step is None else 1e9 / step)
+
+    of = by_transport(members)
+    found = {name: _median(_counted(own), rate) for name, own in of.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+def _spread(rates: Mapping[str, float]) -> float:
+    return max(rates.values()) / min(rates.values()) if rates else 0.0
 
 
 def verdict(summary: Summary) -> Cell:

@@ -128,6 +128,12 @@ def groups_of(entries: Sequence[Run]) -> list[tuple[list[str], list[Run]]]:
     return named
 
 
+def shared_fabric(rows: Sequence[CostRow]) -> str:
+    """Return the one fabric of several rows, for their title; else nothing."""
+    fabrics = {row.fabric for row in rows}
+    return fabrics.pop() if len(fabrics) == 1 < len(rows) else ""
+
+
 def cost_groups(entries: Sequence[Run]) -> list[tuple[list[str], list[CostRow]]]:
     return [(labels, rows) for labels, runs in groups_of(entries) if (rows := costs(runs))]
 
@@ -138,9 +144,13 @@ def _has_theory(rows: Sequence[CostRow]) -> bool:
 
 def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]]]:
     """Return (head, function: row -> cell) of non-empty columns, most important first."""
-    world = world_words(rows)
+    world, shared = world_words(rows), shared_fabric(rows)
+
+    def fabric(row: CostRow) -> list[str]:
+        return [] if shared else [f"on {row.fabric}"]
+
     heads: list[tuple[str, Callable[[CostRow], str]]] = [
-        ("transport", lambda r: "\n".join([r.transport, f"on {r.fabric}", *world(r)]))
+        ("transport", lambda r: "\n".join([r.transport, *fabric(r), *world(r)]))
     ]
     heads.append(("n", lambda r: str(r.n)))
     flows = rows[0].of_flows

@@ -122,7 +122,9 @@ def rich(block: Table | Words, short: bool = False) -> terminal.Table | Text:
         else [_text(cell(row), number == 0) for number, (_, cell) in enumerate(columns)]
         for row in block.rows
     ]
-    return terminal.table(heads, rows, title=block.title, caption=block.note, words=words)
+    return terminal.table(
+        heads, rows, title=block.title, caption=block.note, words=words, whole=not short
+    )
 
 
 def _text(cell: Cell, name: bool = False) -> Text:

@@ -9,6 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from agents.kernel import NOTE as KERNEL_NOTE
@@ -18,8 +19,15 @@ from scenarios.figures import pauses
 from scenarios.figures.fidelity import DOUBTFUL, INVALID
 from scenarios.schema.sweep import short_keys
 from scenarios.show import medians_table
-from scenarios.show.answer import VERDICTS, answer, verdict
-from scenarios.show.cost_table import ASIDE, SHORT, cost_groups, footnotes, world_words
+from scenarios.show.answer import MOST, VERDICTS, answer, telling, verdict
+from scenarios.show.cost_table import (
+    ASIDE,
+    SHORT,
+    cost_groups,
+    footnotes,
+    shared_fabric,
+    world_words,
+)
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.document import PAGE, TERMINAL, Block, Cell, Column, Section, Table, Words, rich
 from scenarios.show.html import NAME as REPORT
@@ -95,7 +103,8 @@ def sections(
 def _costs(runs: Sequence[Run]) -> Iterator[Block]:
     groups = cost_groups(runs)
     for labels, rows in groups:
-        title = ", ".join(["What the failure cost", *labels])
+        where = f" on {fabric}" if (fabric := shared_fabric(rows)) else ""
+        title = ", ".join([f"What the failure cost{where}", *labels])
         yield Table(
             cost_columns(rows),
             rows,
@@ -685,12 +694,7 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -
 
 def _illustrations(runs: Sequence[Run]) -> list[str]:
     return (
-        [
-            (
-                "TCP and MPTCP illustrate, they are no comparison: their figures move with this "
-                "machine (docs/why/tcp.md)."
-            )
-        ]
+        ["TCP is an illustration: its figures move with this machine (docs/why/tcp.md)."]
         if any(r.kind in KERNEL_KINDS for r in runs)
         else []
     )
@@ -702,11 +706,12 @@ def _illustrations(runs: Sequence[Run]) -> list[str]:
 def show(console: Console, summary: Summary, directory: Path, everything: bool = False) -> None:
     """Print the answer, one table or ``everything``, what speaks against the run, and where the
     files are."""
-    found = {section.key: section.blocks for section in sections(summary, {}, lambda run: None)}
+    tabled = summary if everything else replace(summary, runs=telling(summary.runs)[1])
+    found = {section.key: section.blocks for section in sections(tabled, {}, lambda run: None)}
     blocks = (
         [block for key in IN_TERMINAL for block in found.get(key, ())]
         if everything
-        else [*one_table(found), *against(summary)]
+        else [*one_table(found), *few(against(summary))]
     )
     for block in [*answer(summary), *blocks, Words(verdict(summary), "")]:
         if isinstance(block, (Table, Words)) and block.on != PAGE:
@@ -738,6 +743,11 @@ def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
         if tables and (key != "cost" or len(tables) == 1):
             return [tables[0], *([Words(SHORT)] if key == "cost" else [])]
     return []
+
+
+def few(lines: Sequence[Block], mark: str = "") -> list[Block]:
+    more = len(lines) - MOST
+    return [*lines[:MOST], *([Words([(f"and {more} more", mark)], "")] if more > 0 else [])]
 
 
 def against(summary: Summary) -> list[Block]:

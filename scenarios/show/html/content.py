@@ -12,11 +12,11 @@ import pandas as pd
 
 from scenarios.figures.costs import Extra
 from scenarios.figures.stored import Stored
-from scenarios.show.answer import MOST, answer, verdict
+from scenarios.show.answer import answer, verdict
 from scenarios.show.cost_table import extra_time, world_words
 from scenarios.show.document import Block, Document, Folded, Picture, Section, Table, Words, plain
 from scenarios.show.html.drawings import figures, prefix_of
-from scenarios.show.run_tables import against, sections
+from scenarios.show.run_tables import against, few, sections
 from testbed.results.manifest import Machine, Manifest, Session, Transport
 from testbed.terminal import duration, number
 from testbed.view.inline import NAME as REPLAY
@@ -71,7 +71,7 @@ def content(stored: Stored) -> Document:
     found["answer"] = Section(
         "answer",
         "In short",
-        [*answer(summary), *few(against(summary)), Words(verdict(summary), ""), *first],
+        [*answer(summary), *few(against(summary), "#trust"), Words(verdict(summary), ""), *first],
     )
     if tables := medians(stored):
         found["medians"] = Section("medians", "Medians over seeds", [Words(_MEDIANS), *tables])
@@ -100,11 +100,6 @@ def first_of(pictures: Sequence[Picture]) -> tuple[list[Block], list[Block]]:
     ]
     best = ranks.index(min(ranks)) if ranks and min(ranks) < len(FIRST) else len(ranks)
     return list(pictures[best : best + 1]), [*pictures[:best], *pictures[best + 1 :]]
-
-
-def few(lines: Sequence[Block]) -> list[Block]:
-    more = len(lines) - MOST
-    return [*lines[:MOST], *([Words([(f"and {more} more", "#trust")], "")] if more > 0 else [])]
 
 
 def _rate(bps: float | None, collective: bool) -> str:

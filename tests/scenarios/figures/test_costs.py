@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scenarios.figures.costs import _NUMBERS, CostRow, costs
-from scenarios.show.cost_table import columns, cost_groups, footnotes
+from scenarios.show.cost_table import columns, cost_groups, footnotes, shared_fabric
 from testbed.results.summary import Run
 from tests.made import made
 
@@ -166,6 +166,7 @@ def test_the_table() -> None:
         said("roce", None, verdict="not trustworthy"),
     )
     heads = columns(rows)
+    assert shared_fabric(rows) == "f", "which their title has"
     assert [head for head, _ in heads] == [
         "transport",
         "n",
@@ -181,7 +182,7 @@ def test_the_table() -> None:
     ]
     assert [[cell(row) for _, cell in heads] for row in rows] == [
         [
-            "mrc\non f",
+            "mrc",
             "2",
             "4.0×",
             "75 %",
@@ -194,7 +195,7 @@ def test_the_table() -> None:
             "1.00 s (3)",
         ],
         [
-            "roce\non f",
+            "roce",
             "0",
             "–",
             "75 %",

@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.figures.summary import run_summary
 from scenarios.schema.scenario import load_scenario
-from scenarios.show.answer import answer, gbits, verdict
+from scenarios.show.answer import answer, gbits, telling, verdict
 from scenarios.show.html import parts
 from scenarios.show.run_tables import show
 from testbed import terminal
@@ -121,13 +121,37 @@ def test_jobs_and_what_went_wrong() -> None:
     ]
 
 
-def test_many_settings_are_left_to_the_tables() -> None:
+def test_of_many_settings_one_has_room() -> None:
     runs = [made(Run, settings={"workload.steps": n}) for n in range(5)]
-    assert said(*runs) == [
-        "Nothing was broken.",
-        "5 placements and settings: the tables have each.",
-    ]
+    here = "Here: x ranks, steps = {}, of {} placements and settings {}. The tables have all."
+    assert said(*runs)[:2] == ["Nothing was broken.", here.format(0, 5, "the first")]
+    assert len(said(*runs)) == 3
     assert said(*runs[:2])[1::2] == ["x ranks, steps = 0:", "x ranks, steps = 1:"]
+    for run, busbw in zip(runs, (9e9, 5e9, 7e9, 5e9, 6e9), strict=True):
+        run.busbw_bps = busbw
+    assert said(*runs)[1] == here.format(1, 5, "the slowest")
+    others = [
+        made(Run, transport="roce", settings={"workload.steps": n}, busbw_bps=1e9 * (n + 1))
+        for n in range(5)
+    ]
+    differ = "the one where transports differ most"
+    assert said(*runs, *others)[1] == here.format(0, 5, differ)
+    assert telling([*runs, *others])[1] == [
+        made(Run, busbw_bps=9e9),
+        made(Run, transport="roce", busbw_bps=1e9),
+    ]
+
+
+def test_of_many_transports_three_have_room() -> None:
+    runs = [made(Run, transport=f"t{n}", typical_step_ns=at) for n, at in enumerate((4, 9, 2, 3))]
+    assert telling(runs) == ("", runs)
+    runs.append(made(Run, transport="stuck"))
+    assert said(*runs)[1:] == [
+        "Here: of 5 transports the first, the fastest and the slowest. The tables have all.",
+        "t0: a step usually took 4.00 ns.",
+        "t2: a step usually took 2.00 ns.",
+        "stuck: no run got far enough to measure anything.",
+    ]
 
 
 def test_the_short_form_has_one_table_and_all_that_speaks_against_the_run(tmp_path: Path) -> None:
