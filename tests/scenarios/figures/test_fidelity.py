@@ -215,6 +215,7 @@ def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) ->
         {"watch": watch(clock={"wall_step_ns": 1_000_000})},
         {"causes": {"drop_tail": 3}},  # a full buffer, or a headroom of the wrong size
         {"acts_late_ns": 35 * BASE // 100},
+        {"acts_late_ns": 4 * BASE, "watch": None},  # simulated: no machine was late
         {"late_pause_ns": 2_100_000},  # headroom had room for it
     ],
 )

@@ -68,6 +68,14 @@ def test_faults_begin_and_end_when_they_are_due() -> None:
     assert timeline.next_ps() == NEVER and timeline.never_began() == []
 
 
+def test_what_begins_with_the_first_step_is_not_planned_but_its_end_is() -> None:
+    timeline = Timeline(TINY, [fault("link", CABLE, 0, 5)])
+    timeline.measured_step_began(0, 100)
+    assert (timeline.next_ps(), timeline.planned_ps()) == (100, NEVER)
+    assert phases(timeline, 106) == [("begin", f"link {CABLE}")]
+    assert timeline.planned_ps() == 111
+
+
 def test_what_is_there_before_ends_by_the_first_step() -> None:
     timeline = Timeline(
         TINY,

@@ -245,6 +245,19 @@ def test_a_small_file_that_is_large_inside_is_not_read(
         read_table(path)
 
 
+def test_a_large_table_of_a_long_run_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run's name in each row, and times in order, take little room in the file."""
+    monkeypatch.setattr("scenarios.figures.columns.ROOM", 0)
+    rows, path = 200_000, tmp_path / "others.parquet"
+    name = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [KEY]).cast(pa.string())
+    table = pa.table({"run": name, "t_ns": np.arange(rows) // 64 * 100})
+    pq.write_table(table, path)
+    assert table.nbytes > 100 * path.stat().st_size, "as small in the file as those of real runs"
+    assert len(read_table(path)) == rows
+
+
 def harmed(value: Any, draw: random.Random) -> None:
     """Some value in ``value`` is another, or gone."""
     places = [(value, key) for key in (value if isinstance(value, dict) else range(len(value)))]
