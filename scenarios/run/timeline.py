@@ -201,8 +201,8 @@ class Timeline:
         return min((e.due for e in self.entries if e.state != "over"), default=NEVER)
 
     def planned_ps(self) -> int:
-        """Return :meth:`next_ps` without what begins with a step (``at = "0us"`` too): that is known
-        only when a rank has checked the step before."""
+        """Return :meth:`next_ps` without what begins with a step (``at = "0us"`` too): nobody knows
+        when before a rank has checked the step before."""
         times = (
             e.due
             for e in self.entries
