@@ -7,29 +7,75 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from scenarios.run.resume import write_json
 from scenarios.sets import provenance, speed
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, CANNOT
-from scenarios.sets.paper.figure import PaperFigure
+from scenarios.sets.paper.figure import PaperFigure, Part
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.provenance import OLDER, Stamp, asked, begun, world_of
+from scenarios.sets.series import Form
 from scenarios.sets.tables.table import CONCLUDED, TABLES, StoredTable, Table, conclude
+from scenarios.sets.validation import concluding
+from scenarios.sets.validation import page as validation
+from scenarios.sets.validation.agreement import AGREES as SAME
+from scenarios.sets.validation.cases import CASES, Case
 from testbed.errors import UserError
 from testbed.installation import ROOT
+from testbed.results.reading import read
+from testbed.results.summary import Summary
 from topologies.files import read_json
 
-Item = PaperFigure | Table
-ITEMS: tuple[Item, ...] = (*FIGURES, *TABLES)
+VALIDATION = "validation"
 BLOCK = re.compile(
     r"(?<=<!-- table: )(?P<id>[\w.-]+)(?P<head> -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL
 )
 CLAIMS, DIFFERING = "claims", "paper"
+
+
+@dataclass(frozen=True)
+class Validated:
+    """A case of ``mrcbed validate``; some tables have the ids of cases."""
+
+    case: Case
+
+    @property
+    def id(self) -> str:
+        return f"validate-{self.case.id}"
+
+    @property
+    def title(self) -> str:
+        return self.case.title
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.case.parts
+
+    def directory(self, part: Part, out: Path) -> Path:
+        return self.case.directory(part, out / VALIDATION)
+
+    def conclude(self, out: Path) -> None:
+        found = concluding.conclude(self.case, out / VALIDATION, Form())
+        runs = {
+            part.name: read(self.directory(part, out) / "summary.json", Summary).runs
+            for part in self.parts
+        }
+        stamp = msgspec.to_builtins(provenance.stamp(self, out, runs))
+        write_json(self.concluded(out), {**found, "stamp": stamp})
+
+    def concluded(self, out: Path) -> Path:
+        return out / VALIDATION / self.case.id / concluding.CASE
+
+
+Item = PaperFigure | Table | Validated
+ITEMS: tuple[Item, ...] = (*FIGURES, *TABLES, *map(Validated, CASES))
 
 
 class Reference:
@@ -40,12 +86,11 @@ class Reference:
         self.now = provenance.stored(folder)
 
     def file(self, item: Item) -> Path:
-        paper = isinstance(item, PaperFigure)
-        return (
-            self.folder / "paper" / item.id / series.FIGURE
-            if paper
-            else self.folder / "tables" / f"{item.id}.json"
-        )
+        if isinstance(item, PaperFigure):
+            return self.folder / "paper" / item.id / series.FIGURE
+        if isinstance(item, Validated):
+            return self.folder / VALIDATION / f"{item.case.id}.json"
+        return self.folder / "tables" / f"{item.id}.json"
 
     # --- what is stored ---------------------------------------------------------------------------
 
@@ -71,6 +116,8 @@ class Reference:
                 return f"stale: the {world} world has changed since {stamp.date}"
         if isinstance(item, Table):
             same = found["declared"] == item.declared
+        elif isinstance(item, Validated):
+            same = found["title"] == item.title
         else:
             same = [(row["number"], row["claim"]) for row in found["rows"]] == [
                 (it.claim, it.text) for it in item.statements.values()
@@ -80,7 +127,9 @@ class Reference:
     def unstamped(self) -> list[str]:
         bad, pictures = [], {self.folder / speed.NAME / f"{speed.NAME}.png"}
         for path in sorted(
-            (*self.folder.glob("tables/*.json"), *self.folder.glob(f"paper/*/{series.FIGURE}"))
+            path
+            for pattern in ("tables/*.json", f"{VALIDATION}/*.json", f"paper/*/{series.FIGURE}")
+            for path in self.folder.glob(pattern)
         ):
             found = read_json(path, dict[str, Any])
             if not found.get("stamp"):
@@ -104,6 +153,8 @@ class Reference:
                 shutil.copyfile(picture, target.parent / picture.name)
             shutil.copyfile(source / series.FIGURE, target)
             page.write_page(self.folder / "paper")
+        elif isinstance(item, Validated):
+            shutil.copyfile(item.concluded(work), target)
         else:
             for name, path in item.files.items():
                 shutil.copyfile(work / path, self.folder / name)
@@ -132,6 +183,12 @@ class Reference:
                 if id == CLAIMS
                 else _differing(conclusions, stamps, older)
             )
+        if id == VALIDATION:
+            stored = {item: self.file(item) for item in ITEMS if isinstance(item, Validated)}
+            if not all(path.is_file() for path in stored.values()):
+                return None
+            older = [item.case.id for item in stored if self.state(item)]
+            return _compared([read_json(path, dict[str, Any]) for path in stored.values()], older)
         if id == speed.NAME:
             path = self.folder / speed.NAME / f"{id}.json"
             return read_json(path, speed.Bench).markdown() + "\n" if path.is_file() else None
@@ -161,6 +218,36 @@ class Reference:
             path.write_text(text, encoding="utf-8")
 
 
+def _compared(cases: Sequence[Mapping[str, Any]], older: Sequence[str]) -> str:
+    """Return the first figure of each case and setting, and all that do not simply agree."""
+    columns = validation.COLUMNS
+    lines = [
+        f"| case | figure | {' | '.join(columns)} | |",
+        f"| --- | --- |{' --- |' * len(columns)} --- |",
+    ]
+    for case in cases:
+        places: set[str] = set()
+        for row in case["rows"]:
+            place = validation.place(case, row)
+            if place in places and row["verdict"] == SAME:
+                continue
+            places.add(place)
+            values = (validation.format_value(row.get(column), row["unit"]) for column in columns)
+            lines.append(f"| {place} | {row['title']} | {' | '.join(values)} | {row['verdict']} |")
+    doubtful = sum(world["not_trustworthy"] for case in cases for world in case["worlds"].values())
+    runs = sum(world["runs"] for case in cases for world in case["worlds"].values())
+    said = f"{validation.summary_line(cases)}. {doubtful} of {runs} runs are not trustworthy."
+    stamps = [msgspec.convert(case["stamp"], Stamp) for case in cases]
+    return "\n".join([*lines, "", f"{said} {_made(stamps, older)}", ""])
+
+
+def _made(stamps: Sequence[Stamp], older: Sequence[str]) -> str:
+    commits = dict.fromkeys(commit for stamp in stamps for commit in stamp.commit.split(", "))
+    dates = sorted(stamp.date for stamp in stamps)
+    said = f" *Made on an older state*: {', '.join(older)}." if older else ""
+    return f"Commits {', '.join(commits)}, {dates[0]} to {dates[-1]}.{said}"
+
+
 def _differing(
     conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], older: list[str]
 ) -> str:
@@ -175,19 +262,14 @@ def _differing(
                 row["figure"],
             )
             lines.append(f"| {' | '.join(word.replace('|', '/') for word in words)} |")
-    commits = dict.fromkeys(
-        commit for stamp in stamps.values() for commit in stamp.commit.split(", ")
-    )
-    dates = sorted(stamp.date for stamp in stamps.values())
-    said = f" *Made on an older state*: {', '.join(older)}." if older else ""
-    return "\n".join(
-        [*lines, "", f"Commits {', '.join(commits)}, {dates[0]} to {dates[-1]}.{said}", ""]
-    )
+    return "\n".join([*lines, "", _made([*stamps.values()], older), ""])
 
 
 def conclude_any(item: Item, out: Path) -> None:
     if isinstance(item, PaperFigure):
         series.conclude(item, out)
+    elif isinstance(item, Validated):
+        item.conclude(out)
     elif all((item.directory(part, out) / "summary.json").is_file() for part in item.parts):
         conclude(item, out)
 
