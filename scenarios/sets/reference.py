@@ -26,7 +26,7 @@ from scenarios.sets.tables.table import CONCLUDED, TABLES, StoredTable, Table, c
 from scenarios.sets.validation import concluding
 from scenarios.sets.validation import page as validation
 from scenarios.sets.validation.agreement import AGREES as SAME
-from scenarios.sets.validation.cases import CASES, Case
+from scenarios.sets.validation.cases import CASES, SEEDS, Case
 from testbed.errors import UserError
 from testbed.installation import ROOT
 from testbed.results.reading import read
@@ -236,16 +236,21 @@ def _compared(cases: Sequence[Mapping[str, Any]], older: Sequence[str]) -> str:
             lines.append(f"| {place} | {row['title']} | {' | '.join(values)} | {row['verdict']} |")
     doubtful = sum(world["not_trustworthy"] for case in cases for world in case["worlds"].values())
     runs = sum(world["runs"] for case in cases for world in case["worlds"].values())
-    said = f"{validation.summary_line(cases)}. {doubtful} of {runs} runs are not trustworthy."
+    said = (
+        f"{validation.summary_line(cases)}. {doubtful} of {runs} runs, with seeds "
+        f"{SEEDS[0]} to {SEEDS[-1]}, are not trustworthy."
+    )
     stamps = [msgspec.convert(case["stamp"], Stamp) for case in cases]
     return "\n".join([*lines, "", f"{said} {_made(stamps, older)}", ""])
 
 
 def _made(stamps: Sequence[Stamp], older: Sequence[str]) -> str:
     commits = dict.fromkeys(commit for stamp in stamps for commit in stamp.commit.split(", "))
-    dates = sorted(stamp.date for stamp in stamps)
+    dates = sorted({stamp.date for stamp in stamps})
     said = f" *Made on an older state*: {', '.join(older)}." if older else ""
-    return f"Commits {', '.join(commits)}, {dates[0]} to {dates[-1]}.{said}"
+    return (
+        f"Commits {', '.join(commits)}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.{said}"
+    )
 
 
 def _differing(

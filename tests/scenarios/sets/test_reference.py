@@ -20,7 +20,7 @@ from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import Evidence
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.provenance import OfPart, Stamp
-from scenarios.sets.reference import BLOCK, ITEMS, Reference, chosen
+from scenarios.sets.reference import BLOCK, ITEMS, Item, Reference, Validated, chosen
 from scenarios.sets.tables.table import (
     FUNCTIONS,
     TABLES,
@@ -31,6 +31,7 @@ from scenarios.sets.tables.table import (
     of,
     read_tables,
 )
+from scenarios.sets.validation.cases import Case
 from testbed.errors import UserError
 from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED
@@ -115,7 +116,7 @@ def test_each_table_is_on_one_page_and_its_name_is_its_own() -> None:
     shown = [found["id"] for path in STORED.paths() for found in BLOCK.finditer(path.read_text())]
     of_the_set = {reference.CLAIMS, reference.DIFFERING}  # of which several pages may speak
     assert sorted(id for id in shown if id not in of_the_set) == sorted(
-        [speed.NAME, *(table.id for table in TABLES if table.rows)]
+        [speed.NAME, reference.VALIDATION, *(table.id for table in TABLES if table.rows)]
     )
 
 
@@ -230,13 +231,16 @@ def test_a_table_says_of_which_code_it_is() -> None:
 
 
 class Made:
-    """A reference of our own with one table, and what was run for it."""
+    """A reference of our own with one item, and what was run for it."""
 
-    def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, place: Path, patch: pytest.MonkeyPatch, item: Item = TINY, block: str = "tiny"
+    ) -> None:
         self.place, self.ran, self.now = place, list[str](), {SIMULATED: "one", EMULATED: "one"}
+        self.item = item
         (place / "docs").mkdir(parents=True)
         (place / "README.md").write_text(
-            "# A page\n<!-- table: tiny -->\n| by hand |\n<!-- end -->\nMore.\n"
+            f"# A page\n<!-- table: {block} -->\n| by hand |\n<!-- end -->\nMore.\n"
         )
         patch.setattr(reference, "TABLES", (TINY,))
         patch.setattr(provenance, "fingerprint", self.now.__getitem__)
@@ -255,7 +259,7 @@ class Made:
         return Reference(self.place, self.place)
 
     def make(self) -> int:
-        due = [TINY] if self.reference.state(TINY) else []
+        due = [self.item] if self.reference.state(self.item) else []
         return figures._made(due, self.place / "work", self.reference)
 
 
@@ -300,6 +304,39 @@ def test_what_is_missing_or_stale_is_made_and_kept(
     data = json.loads(here.reference.file(TINY).read_text())
     here.reference.file(TINY).write_text(json.dumps({**data, "stamp": None}))
     assert here.reference.state(TINY) == "unstamped"
+
+
+@pytest.mark.dear("runs of a small scenario")
+def test_a_case_of_the_validation_is_made_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = ("workload.message_bytes=64KiB", "workload.steps=5")
+    case = Validated(Case("ring-x", "A tiny ring", "ring.toml", full, worlds=(SIMULATED,)))
+    here = Made(tmp_path / "here", monkeypatch, case, reference.VALIDATION)
+    monkeypatch.setattr(reference, "ITEMS", (case,))
+    readme = here.place / "README.md"
+    before = readme.read_text()
+    here.reference.write_pages()
+    assert readme.read_text() == before, "the table by hand stays until all cases are stored"
+    assert here.make() == 0 and here.ran == [SIMULATED] and here.reference.state(case) == ""
+    rows = json.loads(here.reference.file(case).read_text())["rows"]
+    median = next(row for row in rows if row["figure"] == "p50")
+    theory, seen = (f"{median[column] / 1000:.2f} µs" for column in ("theory", SIMULATED))
+    text = readme.read_text()
+    line = f"| {theory} | {seen} | – | – | {median['verdict']} |"
+    assert line in text and theory != seen
+    assert (
+        f"{len(rows)} figures in 1 case: " in text
+        and " 0 of 3 runs, with seeds 1 to 3, are not" in text
+    )
+    assert here.make() == 0 and here.ran == [SIMULATED]  # nothing is due
+    assert here.reference.unstamped() == []
+    here.now[SIMULATED] = "two"
+    here.reference.write_pages()
+    assert "*Made on an older state*: ring-x." in readme.read_text()
+    stored = json.loads(here.reference.file(case).read_text())
+    here.reference.file(case).write_text(json.dumps({**stored, "stamp": None}))
+    assert here.reference.unstamped() == ["validation/ring-x.json"]
 
 
 def test_the_command_lists_checks_and_makes(
