@@ -310,7 +310,7 @@ def test_what_is_missing_or_stale_is_made_and_kept(
 def test_a_case_of_the_validation_is_made_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = ("workload.message_bytes=64KiB", "workload.steps=5")
+    full = ("workload.message_bytes=64KiB", "workload.steps=9")
     case = Validated(Case("ring-x", "A tiny ring", "ring.toml", full, worlds=(SIMULATED,)))
     here = Made(tmp_path / "here", monkeypatch, case, reference.VALIDATION)
     monkeypatch.setattr(reference, "ITEMS", (case,))
