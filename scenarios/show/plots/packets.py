@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ from scenarios.figures.invariants import hop_of
 from scenarios.figures.stored import Stored, by_transport
 from scenarios.show.plots.style import (
     GREY,
+    NAMED,
     area,
     beside,
     headline,
@@ -157,6 +159,14 @@ def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
     return frame[frame["hop"] >= 0]
 
 
+def buffer_of(names: Sequence[str], sizes: int) -> str:
+    """Name the buffer of transports, where there are several ``sizes``; a few names have room."""
+    if sizes == 1:
+        return "buffer"
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED + 1 else ""
+    return f"buffer of {', '.join(names[:NAMED] if more else names)}{more}"
+
+
 @per_placement()
 def queue_hops(stored: Stored, runs: list[Run]) -> Any:
     of = by_transport(runs)
@@ -208,8 +218,13 @@ def queue_hops(stored: Stored, runs: list[Run]) -> Any:
     buffers = sorted(owners)
     for size, names in owners.items():
         ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
-        whose = "" if len(owners) == 1 else f" of {', '.join(names)}"
-        note(ax, f"buffer{whose}", (0.0, size), (2, -7), xycoords=("axes fraction", "data"))
+        note(
+            ax,
+            buffer_of(names, len(owners)),
+            (0.0, size),
+            (2, -7),
+            xycoords=("axes fraction", "data"),
+        )
     ax.set_yscale("log")
     ticks = [10.0**e for e in range(-1, 7) if 10.0**e <= 1.5 * buffers[-1]]
     ax.set_yticks(ticks, [f"≤ {FLOOR:g}", *(f"{t:,.0f}" for t in ticks[1:])])

@@ -15,7 +15,7 @@ from scenarios.figures.invariants import hop_of
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.evs import grid
-from scenarios.show.plots.packets import NAMES
+from scenarios.show.plots.packets import NAMES, buffer_of
 from scenarios.show.plots.sweep import GOODPUT, most_apart
 from scenarios.show.run_tables import show
 from testbed import terminal
@@ -144,6 +144,13 @@ def test_grid_counts_in_fair_shares() -> None:
     assert grid(packets, [1, 2], 0, 10, 3).tolist() == [[1.5, 1.0, 0.0], [0.5, 1.0, 2.0]]
     assert grid(packets, [1, 2], 0, 20, 1).tolist() == [[16 / 14], [12 / 14]]
     assert np.isnan(grid(packets, [1, 2], -10, 10, 1)).all()
+
+
+def test_a_buffers_name_leaves_room_for_its_figure() -> None:
+    names = ["mrc", "mrc-no-trim", "mrc-no-skip", "mrc-no-order", "mrc-oblivious", "mrc-one-ev"]
+    assert buffer_of(names, 1) == "buffer"
+    assert buffer_of(names, 2) == "buffer of mrc, mrc-no-trim and 4 more"
+    assert buffer_of(names[:3], 2) == "buffer of mrc, mrc-no-trim, mrc-no-skip"
 
 
 @pytest.mark.parametrize("fabric", ["demo", "two-sites"])
