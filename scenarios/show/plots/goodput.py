@@ -104,15 +104,21 @@ def goodput(stored: Stored, runs: list[Run]) -> Any:
         sharey=True,
     )
     last = max(float(x[-1]) for x, _ in curves)
+    broken = any(
+        outage.begin - (stored.begin_ns(run) or 0) < last * 1e3
+        for _, run in shown
+        for outage in stored.outages(run)
+    )
     for (ax, run), (x, y) in zip(shown, curves, strict=True):
         begin = stored.begin_ns(run) or 0
         fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
-        ax.plot(
-            *capacity(stored, run, run.ideal_busbw_bps or 1.0, begin, last * 1.02),
-            color="black",
-            linewidth=0.8,
-            linestyle="--",
-        )
+        if broken:
+            ax.plot(
+                *capacity(stored, run, run.ideal_busbw_bps or 1.0, begin, last * 1.02),
+                color="black",
+                linewidth=0.8,
+                linestyle="--",
+            )
         ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
         ax.plot(x, y, color=look_of(stored, run.transport)[0], linewidth=1.1)
         cut = (
@@ -123,6 +129,6 @@ def goodput(stored: Stored, runs: list[Run]) -> Any:
         run_title(ax, stored, run, cut)
         ax.set(xlim=(0, last * 1.02), ylim=(0, 126), yticks=[0, 50, 100])
     lines = [line("ideal, all links", "black", ":")]
-    if any(r.failovers for r in runs):
+    if broken:
         lines += [line("ideal, links that are up", "black", "--"), fault_area()]
     return legend(fig, lines, 3)

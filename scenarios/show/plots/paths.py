@@ -99,11 +99,11 @@ def seen(
     if not left and not stayed:
         out = sum(any(b - a >= least_ns for a, b in times) for times in unused.values())
         return f"{out} of {len(unused)} paths were out of use" if out else "every path stays in use"
-    within = f"within {max(left) / 1e3:.3g} µs" if max(left, default=0) else "at once"
-    last = f"dead paths are left {within}" if left else ""
-    return last + (
-        f"{', ' * bool(left)}{stayed} dead path{'s' * (stayed > 1)} stayed in use" if stayed else ""
-    )
+    if not left:
+        return f"{stayed} dead path{'s' * (stayed > 1)} stayed in use"
+    within = f"within {max(left) / 1e3:.3g} µs" if max(left) else "at once"
+    some = f"{len(left)} of {len(left) + stayed} dead paths" if stayed else "dead paths are"
+    return f"{some} left {within}"
 
 
 @per_run(lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import tomllib
 import warnings
@@ -29,6 +30,7 @@ WIDTH = 3.6  # inches: one column of a paper
 LATE = 0.7  # A later fault, as share of the figure, has its name to the left of its end.
 AXES_WIDTH = 0.85  # of the figure's width, about
 LETTER = 3.3  # width in points, about
+UNBROKEN = re.compile(r"(?<=\d) (?=[µmnkMG]?[sB%]|Gb/s)|(?<=seed) ")  # a number and its unit
 NAMED = 2  # transports that a title names; of more, the least and the most
 STRIP = 0.15  # inches of the line on fidelity below every figure
 COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
@@ -415,7 +417,8 @@ def wrap_titles(fig: Any) -> bool:
         lines = text.get_text().split("\n")
         free = 2 * right - box.x0 - box.x1 if text in centred else right - box.x0
         room = max(10, int(max(map(len, lines)) * free / box.width) - 1)
-        wrapped = [part for line in lines for part in textwrap.wrap(line, room) or [""]]
+        bound = (UNBROKEN.sub("\N{NO-BREAK SPACE}", line) for line in lines)
+        wrapped = [part for line in bound for part in textwrap.wrap(line, room) or [""]]
         changed = changed or wrapped != lines
         text.set_text("\n".join(wrapped))
     return changed
