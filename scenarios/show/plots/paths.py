@@ -101,7 +101,7 @@ def seen(
         return f"{out} of {len(unused)} paths were out of use" if out else "every path stays in use"
     if not left:
         return f"{stayed} dead path{'s' * (stayed > 1)} stayed in use"
-    within = f"within {max(left) / 1e3:.3g} µs" if max(left) else "at once"
+    within = f"within {duration(max(left))}" if max(left) else "at once"
     some = f"{len(left)} of {len(left) + stayed} dead paths" if stayed else "dead paths are"
     return f"{some} left {within}"
 

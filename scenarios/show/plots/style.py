@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ LATE = 0.7  # A later fault, as share of the figure, has its name to the left of
 AXES_WIDTH = 0.85  # of the figure's width, about
 LETTER = 3.3  # width in points, about
 UNBROKEN = re.compile(r"(?<=\d) (?=[µmnkMG]?[sB%]|Gb/s)|(?<=seed) ")  # a number and its unit
+BETWEEN = 6  # pixels between two labels of an axis [ours]
 NAMED = 2  # transports that a title names; of more, the least and the most
 STRIP = 0.15  # inches of the line on fidelity below every figure
 COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
@@ -369,7 +371,8 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None
         line.set_in_layout(False)
     layout = fig.get_layout_engine()
     layout.execute(fig)
-    while wrap_titles(fig):  # other lines of a title may move the axes, and so the title
+    # other lines of a title may move the axes, and so the title
+    while wrap_titles(fig) or thin_ticks(fig):
         layout.execute(fig)
     fig.set_layout_engine("none")  # the layout is done
     # its last digits differ between processes, and the SVG has names made of them
@@ -422,6 +425,26 @@ def wrap_titles(fig: Any) -> bool:
         changed = changed or wrapped != lines
         text.set_text("\n".join(wrapped))
     return changed
+
+
+def thin_ticks(fig: Any) -> bool:
+    """Return whether an axis of times has fewer ticks now, because their labels met."""
+    from matplotlib.ticker import AutoLocator
+
+    met = {}
+    for ax in fig.axes:
+        left, right = sorted(ax.get_xlim())
+        boxes = [
+            tick.label1.get_window_extent()
+            for tick in ax.xaxis.get_major_ticks()
+            if left <= tick.get_loc() <= right and tick.label1.get_visible()
+        ]
+        if any(b.x0 < a.x1 + BETWEEN for a, b in pairwise(boxes)):
+            met[ax.xaxis.get_major_locator()] = len(boxes) - 2  # axes may share it
+    automatic = {locator: n for locator, n in met.items() if isinstance(locator, AutoLocator) and n}
+    for locator, ticks in automatic.items():
+        locator.set_params(nbins=ticks)
+    return bool(automatic)
 
 
 def title(run: Run) -> str:

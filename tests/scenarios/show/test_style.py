@@ -3,6 +3,7 @@ where others are left out."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from scenarios.show.plots.style import (
     look_of,
     looks,
     panels,
+    thin_ticks,
     wrap_titles,
 )
 from testbed.results.manifest import Manifest
@@ -68,6 +70,23 @@ def test_a_label_that_is_wider_than_its_place_is_broken_between_words() -> None:
         and label.get_window_extent().x1 <= fig.bbox.x1
         and not wrap_titles(fig)
     )
+
+
+def test_labels_of_a_narrow_axis_do_not_meet() -> None:
+    fig, (upper, lower) = panels(2, 2.6, x="time [µs]")
+    for ax in (upper, lower):
+        ax.plot([-22_000, 22_000], [0, 1])
+        ax.set_yticks([0, 1], ["a name that takes more than half of the whole picture"] * 2)
+    fig.draw_without_rendering()
+    assert thin_ticks(fig), "they met"
+    while thin_ticks(fig):
+        fig.draw_without_rendering()
+    shown = [
+        tick.label1.get_window_extent()
+        for tick in lower.xaxis.get_major_ticks()
+        if abs(tick.get_loc()) <= 22_000
+    ]
+    assert len(shown) > 1 and all(a.x1 < b.x0 for a, b in pairwise(shown))
 
 
 def test_a_title_says_what_is_seen_and_names_two_transports_at_most() -> None:
