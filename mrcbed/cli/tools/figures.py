@@ -53,8 +53,8 @@ from testbed.world import SIMULATED, WORLDS
 def command(
     ids: tuple[str, ...], check: bool, as_list: bool, pages_only: bool, world: str | None, out: str
 ) -> None:
-    """Make the figures and tables of the paper and of the pages (all, or ID like 16, one-of-many)
-    that are missing or stale.
+    """Make the figures and tables of the paper and of the pages, and the cases of the validation,
+    that are missing or stale (all, or ID like 16, one-of-many, validate-idle).
 
     Each is written to results/reference, and its page, when its runs have ended. Stop it at any
     time and call it again.
