@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mrcbed.cli.sets import run_part
+from mrcbed.cli.sets import run_one, run_part
 from mrcbed.cli.tools import figures
 from scenarios.sets import provenance, reference, speed
 from scenarios.sets.paper import page, series
@@ -33,6 +33,7 @@ from scenarios.sets.tables.table import (
 )
 from scenarios.sets.validation.cases import Case
 from testbed.errors import UserError
+from testbed.machine.exclusive import Measuring, measuring
 from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED
 from tests.made import made
@@ -380,6 +381,21 @@ def test_the_command_lists_checks_and_makes(
     monkeypatch.setattr(figures, "is_clone", lambda: False)
     with pytest.raises(UserError, match="this is an installed package"):
         called("--check")
+
+
+def test_a_simulated_part_waits_for_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = made(Summary, verdict="ok")
+    monkeypatch.setattr("testbed.machine.sandbox.run", lambda work: work())
+    for name in ("simulate.simulate", "runner.run_scenario"):
+        monkeypatch.setattr(f"scenarios.run.{name}", lambda *given, **more: done)
+    scenario = TINY.parts[0].load()
+    with measuring(tmp_path):
+        assert run_one(scenario, tmp_path, False, SIMULATED) == 0
+        with pytest.raises(Measuring, match="another run is measuring"):
+            run_one(scenario, tmp_path, False)
+    assert run_one(scenario, tmp_path, False) == 0
 
 
 def test_a_table_whose_runs_fail_is_not_stored(
