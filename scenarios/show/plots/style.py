@@ -441,9 +441,13 @@ def thin_ticks(fig: Any) -> bool:
         ]
         if any(b.x0 < a.x1 + BETWEEN for a, b in pairwise(boxes)):
             met[ax.xaxis.get_major_locator()] = len(boxes) - 2  # axes may share it
-    automatic = {locator: n for locator, n in met.items() if isinstance(locator, AutoLocator) and n}
-    for locator, ticks in automatic.items():
-        locator.set_params(nbins=ticks)
+    automatic = {
+        locator: bins
+        for locator, bins in met.items()
+        if isinstance(locator, AutoLocator) and bins > 1  # with one it may keep its ticks
+    }
+    for locator, bins in automatic.items():
+        locator.set_params(nbins=bins)
     return bool(automatic)
 
 
