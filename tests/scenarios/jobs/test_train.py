@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -52,9 +53,8 @@ def test_every_rank_and_every_run_ends_with_the_same_parameters(trained: Path) -
         and len(losses) == STEPS + 1
         and len(digests) == 1
     )
-    assert losses[-1] < losses[0] - 0.5, (
-        "it learns; how much of one batch, the text decides, which is the docs"
-    )
+    # The text is the docs: a batch of a page's table may be a hard one.
+    assert median(losses[-6:]) < losses[0] - 0.5, "it learns"
     for entry in runs.values():
         assert (entry["verdict"], entry["wrong"], entry["steps"], entry["faults_missed"]) == (
             "ok",
