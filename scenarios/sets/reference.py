@@ -220,11 +220,7 @@ class Reference:
 
 def _compared(cases: Sequence[Mapping[str, Any]], older: Sequence[str]) -> str:
     """Return the first figure of each case and setting, and all that do not simply agree."""
-    columns = validation.COLUMNS
-    lines = [
-        f"| case | figure | {' | '.join(columns)} | |",
-        f"| --- | --- |{' --- |' * len(columns)} --- |",
-    ]
+    columns, rows = validation.COLUMNS, list[list[str]]()
     for case in cases:
         places: set[str] = set()
         for row in case["rows"]:
@@ -233,7 +229,7 @@ def _compared(cases: Sequence[Mapping[str, Any]], older: Sequence[str]) -> str:
                 continue
             places.add(place)
             values = (validation.format_value(row.get(column), row["unit"]) for column in columns)
-            lines.append(f"| {place} | {row['title']} | {' | '.join(values)} | {row['verdict']} |")
+            rows.append([place, row["title"], *values, row["verdict"]])
     doubtful = sum(world["not_trustworthy"] for case in cases for world in case["worlds"].values())
     runs = sum(world["runs"] for case in cases for world in case["worlds"].values())
     said = (
@@ -241,7 +237,13 @@ def _compared(cases: Sequence[Mapping[str, Any]], older: Sequence[str]) -> str:
         f"{SEEDS[0]} to {SEEDS[-1]}, are not trustworthy."
     )
     stamps = [msgspec.convert(case["stamp"], Stamp) for case in cases]
-    return "\n".join([*lines, "", f"{said} {_made(stamps, older)}", ""])
+    heads = ["case", "figure", *columns, ""]
+    return "\n".join([*_table(heads, rows), "", f"{said} {_made(stamps, older)}", ""])
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = (heads, ["---"] * len(heads), *rows)
+    return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
 
 
 def _made(stamps: Sequence[Stamp], older: Sequence[str]) -> str:
@@ -256,18 +258,17 @@ def _made(stamps: Sequence[Stamp], older: Sequence[str]) -> str:
 def _differing(
     conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], older: list[str]
 ) -> str:
-    lines = ["| claim | asked | here | why | figure |", "| --- | --- | --- | --- | --- |"]
-    for row in (row for claim in series.by_claim(conclusions) for row in claim["evidence"]):
-        if row["verdict"] not in (AGREES, CANNOT):
-            words = (
-                f"{row['number']}: {row['claim']}",
-                row["asked"],
-                row["seen"],
-                row["why"],
-                row["figure"],
-            )
-            lines.append(f"| {' | '.join(word.replace('|', '/') for word in words)} |")
-    return "\n".join([*lines, "", _made([*stamps.values()], older), ""])
+    rows = [
+        [
+            f"{row['number']}: {row['claim']}",
+            *(row[key] for key in ("asked", "seen", "why", "figure")),
+        ]
+        for claim in series.by_claim(conclusions)
+        for row in claim["evidence"]
+        if row["verdict"] not in (AGREES, CANNOT)
+    ]
+    heads = ("claim", "asked", "here", "why", "figure")
+    return "\n".join([*_table(heads, rows), "", _made([*stamps.values()], older), ""])
 
 
 def conclude_any(item: Item, out: Path) -> None:
